@@ -22,21 +22,21 @@ from typing import Final
 import msgspec
 import structlog
 
-from brokerstub.asker import Asker
+from brokerstub.alter_partition import AlterPartitionManager
 from brokerstub.faults import NO_FAULTS, ClientFaults, Faults, watch_faults
-from brokerstub.feeds import Feeds
 from brokerstub.fetch import Fetcher, Poster
+from brokerstub.fetch_sessions import FetchSessions
+from brokerstub.follower_fetches import FollowerFetches
 from brokerstub.isr import IsrKeeper
 from brokerstub.listeners import keeps_records
 from brokerstub.log_dirs import LogDirs
 from brokerstub.log_ends import LogEnds
-from brokerstub.logs import Logs, Lost
+from brokerstub.logs import Logs, LostRecords
 from brokerstub.metadata import MetadataCache, rows_in
 from brokerstub.multipart_lists import MultipartList, OutOfOrderError, pieces
 from brokerstub.notifications import DirectIsrWriter, Notifications, writes_directly
 from brokerstub.records.disks import Disk, FolderDisk
-from brokerstub.replicas import Change, Replica, Replicas, Taken, Transitions
-from brokerstub.sessions import Sessions
+from brokerstub.replicas import Change, Replica, Replicas, RequestEffects, Transitions
 from controller.base.clock import jump
 from controller.base.config import LIMITS, BrokerConfig, Limits
 from controller.core.codes import Code
@@ -162,8 +162,8 @@ class Broker:
         self.replicas = Replicas(
             broker_id, dirs.found, lambda: draw_topic_id(entropy), directories=dirs.indexes, broken=dirs.broken
         )
-        self.sessions = Sessions(self._leader_epoch_of, lambda: entropy.randrange(1, 1 << 31))
-        self.on_lost: Callable[[Lost], None] = _said_nowhere
+        self.sessions = FetchSessions(self._leader_epoch_of, lambda: entropy.randrange(1, 1 << 31))
+        self.on_lost: Callable[[LostRecords], None] = _said_nowhere
         """What is told of records that had to go."""
         self.on_client_faults: Callable[[ClientFaults], None] = _suffered_by_nobody
         """What is told of the trouble that Kafka's clients are to have."""
@@ -179,17 +179,19 @@ class Broker:
             logs=self.logs,
         )
         self.log_ends = None if self.logs is None else LogEnds(self.logs, self.metadata, http, signer or Signer())
-        self._feeds = None if self.logs is None else Feeds(self.logs, self.sessions, clock_ms, self._on_outsider)
+        self._follower_fetches = (
+            None if self.logs is None else FollowerFetches(self.logs, self.sessions, clock_ms, self._on_outsider)
+        )
         self.notifications = Notifications(config, clock_ms)
         self._fetcher = Fetcher(
             http, self.metadata, self._log_id_of, interval_ms, self._is_held_back, signer, self.logs
         )
         tick_ms = max(1, min(interval_ms, lag_ms // 2))
-        asker: Callable[..., Asker] = Asker
+        new_sender: Callable[..., AlterPartitionManager] = AlterPartitionManager
         if writes_directly(config.inter_broker_protocol_version):
-            asker = partial(DirectIsrWriter, replicas=self.replicas, notifications=self.notifications)
-        asker = partial(asker, http, self.isr, self.metadata, clock_ms=clock_ms, entropy=entropy)
-        self._asker = asker(tick_ms=tick_ms, limits=limits, signer=signer)
+            new_sender = partial(DirectIsrWriter, replicas=self.replicas, notifications=self.notifications)
+        new_sender = partial(new_sender, http, self.isr, self.metadata, clock_ms=clock_ms, entropy=entropy)
+        self._isr_sender = new_sender(tick_ms=tick_ms, limits=limits, signer=signer)
         self._leaderships: MultipartList[StatesRequest] = MultipartList()
         self._one_at_a_time = asyncio.Lock()
         self._disk_error: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -210,20 +212,20 @@ class Broker:
         self._newest = (-1, -1, -1)
         self.replicas.begin()
         self.sessions.begin()
-        if self._feeds is not None:
-            self._feeds.begin()
+        if self._follower_fetches is not None:
+            self._follower_fetches.begin()
         if self.log_ends is not None:
             self.log_ends.begin(broker_epoch)
         self.isr.begin(broker_epoch)
         self._fetcher.begin(broker_epoch)
-        self._asker.begin(broker_epoch)
+        self._isr_sender.begin(broker_epoch)
 
     async def run(self) -> None:
         """Fetch from leaders and ask for ISR changes, for ever. The loss of the last log directory ends it: a group
         with the OSError."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._fetcher.run())
-            tasks.create_task(self._asker.run())
+            tasks.create_task(self._isr_sender.run())
             tasks.create_task(self.notifications.run())
             if self.logs is not None:
                 tasks.create_task(self.logs.run())
@@ -295,7 +297,7 @@ class Broker:
                 self.isr.on_broker(broker_id, self._clock_ms())
             if changed_ids:
                 self._fetcher.wake_all()
-            self._asker.wake()
+            self._isr_sender.wake()
             return Answer()
 
     async def on_stop_replica(self, headers: ControllerHeaders, request: StopReplicaRequest) -> Answer:
@@ -331,7 +333,7 @@ class Broker:
         answer, moved = self.sessions.take(follower_id, follower_epoch, request, now_ms)
         self.isr.on_moved(moved, now_ms)
         if self.isr.has_work:
-            self._asker.wake()
+            self._isr_sender.wake()
         return answer
 
     async def on_fetch_records(
@@ -339,9 +341,9 @@ class Broker:
     ) -> tuple[FetchAnswer, list[bytes]]:
         """As `on_fetch`, with the records for the follower, which may wait for them."""
         answer = self.on_fetch(follower_id, follower_epoch, request)
-        if self._feeds is None or answer.error_code != Code.NONE:
+        if self._follower_fetches is None or answer.error_code != Code.NONE:
             return answer, []
-        return await self._feeds.feed(follower_id, follower_epoch, request, answer)
+        return await self._follower_fetches.answer(follower_id, follower_epoch, request, answer)
 
     def on_describe_log(self, request: DescribeLogRequest) -> DescribeLogAnswer:
         """Returns this broker's log ends of a partition."""
@@ -371,7 +373,7 @@ class Broker:
         late."""
         return Answer(code, controller_epoch=self.controller_epoch if code is Code.STALE_CONTROLLER_EPOCH else -1)
 
-    def _set_aside(self, topics: list[Sequence[TopicRows]]) -> Taken:
+    def _set_aside(self, topics: list[Sequence[TopicRows]]) -> RequestEffects:
         """Sets aside the replicas on disk that a full list does not contain."""
         taken = self.replicas.take_list(
             topics, f"not in the full list of controller epoch {self.controller_epoch}", self._wall_clock_ms()
@@ -384,7 +386,7 @@ class Broker:
             )
         return taken
 
-    def _settle(self, taken: Taken) -> None:
+    def _settle(self, taken: RequestEffects) -> None:
         """Writes the disk first, then passes the changes on. Rows that a disk did not take are refused."""
         self._check_disks()
         failed = self._dirs.write(taken, self.replicas.within)
@@ -434,10 +436,10 @@ class Broker:
             if self.logs is not None:
                 self.logs.on_change(change)
             self.isr.on_change(change, now_ms)
-        if self._feeds is not None and any(change.is_new_leadership for change in changes):
-            self._feeds.wake_all()
+        if self._follower_fetches is not None and any(change.is_new_leadership for change in changes):
+            self._follower_fetches.wake_all()
         self._fetcher.on_changes(changes)
-        self._asker.wake()
+        self._isr_sender.wake()
 
     def _logs_for(self, config: BrokerConfig, open_disk: Callable[[Path], Disk]) -> Logs:
         return Logs(
@@ -450,12 +452,12 @@ class Broker:
             open_disk=open_disk,
         )
 
-    def _pass_on_lost(self, lost: Lost) -> None:
+    def _pass_on_lost(self, lost: LostRecords) -> None:
         self.on_lost(lost)
 
     def _on_outsider(self, key: TopicIdPartition) -> None:
         self.isr.on_outsider(key)
-        self._asker.wake()
+        self._isr_sender.wake()
 
     def _is_held_back(self, key: TopicIdPartition) -> bool:
         return self.replicas.held[key].name in self._faults.held
@@ -476,5 +478,5 @@ def _suffered_by_nobody(_faults: ClientFaults) -> None:
     """Without records there are no clients."""
 
 
-def _said_nowhere(lost: Lost) -> None:
+def _said_nowhere(lost: LostRecords) -> None:
     log.warning("records.truncated", topic=lost.topic, partition=lost.partition, start=lost.start, end=lost.end)

@@ -66,7 +66,7 @@ class Following:
         """What the leader was asked for last, of who keeps records."""
 
     @property
-    def has_news(self) -> bool:
+    def has_unsent_changes(self) -> bool:
         return bool(self._unsaid)
 
     def want(self, topic_id: str, row: FetchRow) -> None:
@@ -214,7 +214,7 @@ class Fetcher:
         while self._is_current(following):
             following.woken.clear()
             may_go_on, has_waited = await self._fetch(following)
-            if has_waited or (may_go_on and following.has_news):
+            if has_waited or (may_go_on and following.has_unsent_changes):
                 await asyncio.sleep(0)
                 continue
             try:

@@ -14,9 +14,9 @@ from typing import Final
 
 import msgspec
 
+from brokerstub.fetch_sessions import CountingChange, FetchSessions
 from brokerstub.logs import Logs
 from brokerstub.replicas import Change, Replicas
-from brokerstub.sessions import Moved, Sessions
 from controller.base.config import LIMITS
 from controller.core.model import RECOVERED, TopicIdPartition
 from controller.core.model import Replicas as ReplicaIds
@@ -35,7 +35,7 @@ from controller.wire.bodies import (
 REFUSED_AGAIN_MS: Final = 1_000
 
 
-class Question(msgspec.Struct, eq=False):
+class IsrQuestion(msgspec.Struct, eq=False):
     """An AlterPartition request, as encoded once, and what it says of the partitions whose answer still matters."""
 
     body: bytes
@@ -48,7 +48,7 @@ class IsrKeeper:
     def __init__(
         self,
         replicas: Replicas,
-        sessions: Sessions,
+        sessions: FetchSessions,
         broker_of: Callable[[int], BrokerEntry | None],
         *,
         lag_ms: int,
@@ -71,7 +71,7 @@ class IsrKeeper:
         """To be looked at now, in the order they came up."""
         self._unsure: dict[TopicIdPartition, AlterRow] = {}
         """Asked for and perhaps granted: asked for again, as it was, until the controller's state tells."""
-        self.question: Question | None = None
+        self.question: IsrQuestion | None = None
 
     @property
     def has_work(self) -> bool:
@@ -106,7 +106,7 @@ class IsrKeeper:
             heapq.heappush(self._due, (now_ms + self._lag_ms + 1, key))
         self._unsettled[key] = None
 
-    def on_moved(self, moved: Iterable[Moved], now_ms: int) -> None:
+    def on_moved(self, moved: Iterable[CountingChange], now_ms: int) -> None:
         """Followers listed partitions, or ceased to."""
         for one in moved:
             row = self._replicas.led(one.key)
@@ -145,7 +145,7 @@ class IsrKeeper:
         while self._due and self._due[0][0] <= now_ms:
             self._unsettled[heapq.heappop(self._due)[1]] = None
 
-    def ask(self, now_ms: int) -> Question | None:
+    def ask(self, now_ms: int) -> IsrQuestion | None:
         """Returns the open question, or a new one with the present changes."""
         if self.question is None:
             topics: dict[str, list[AlterRow]] = {}
@@ -160,7 +160,7 @@ class IsrKeeper:
                         self._logs.ask(key, [member.broker_id for member in one.isr])
             if asked:
                 request = AlterPartitionRequest([AlterTopic(topic_id, rows) for topic_id, rows in topics.items()])
-                self.question = Question(bodies.encode(request), asked)
+                self.question = IsrQuestion(bodies.encode(request), asked)
         return self.question
 
     def take_answer(self, topics: Iterable[AlteredTopic], now_ms: int) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from brokerstub.replicas import Replica, SetAside, Taken
+from brokerstub.replicas import Replica, RequestEffects, SetAside
 from controller.base.files import write_atomically
 from controller.core.model import TopicIdPartition
 
@@ -150,7 +150,7 @@ class LogDirs:
         if not self._logs:
             raise NoLogDirectoryError(self._paths)
 
-    def write(self, taken: Taken, everything: Callable[[int], Iterable[Replica]]) -> list[int]:
+    def write(self, taken: RequestEffects, everything: Callable[[int], Iterable[Replica]]) -> list[int]:
         """Records the changes of a request. Returns the directories that could not be written."""
         failed = []
         for index in sorted({one.directory for one in (*taken.written, *taken.deleted)}):

@@ -1,8 +1,9 @@
 """The logs of this broker's replicas: those that it leads and follows, its appends, and the high watermarks.
 
 It owns the folders of records in the log directories, and the files of high watermarks. Leaders come from the
-controller (`on_change`), the configuration of topics from `topic_settings.py`, followers' questions from `feeds.py`,
-those of clients from `clients/`. The records that an unclean election lost are named where a follower truncates.
+controller (`on_change`), the configuration of topics from `topic_settings.py`, followers' fetches from
+`follower_fetches.py`, requests of clients from `clients/`. The records that an unclean election lost are named where a
+follower truncates.
 
 An error of a disk ends its log directory, as a fault of the lab does.
 """
@@ -51,7 +52,7 @@ KEPT_AT_ONCE: Final = 20
 log = structlog.get_logger()
 
 
-class Lost(msgspec.Struct, frozen=True):
+class LostRecords(msgspec.Struct, frozen=True):
     """Records that a follower had and its leader has not: `start` up to `end`. Those below the high watermark that the
     follower knew were committed: an unclean election lost them."""
 
@@ -67,7 +68,7 @@ class Lost(msgspec.Struct, frozen=True):
     records_epoch: int
 
 
-class Ends(msgspec.Struct, frozen=True):
+class PartitionLogEnds(msgspec.Struct, frozen=True):
     """Of one partition, as this broker knows it: where the log of each replica ends (-1: not known here)."""
 
     log_start: int
@@ -132,7 +133,7 @@ class Logs:
         clock_ms: Callable[[], int],
         wall_clock_ms: Callable[[], int],
         on_disk_error: Callable[[int], None],
-        on_lost: Callable[[Lost], None],
+        on_lost: Callable[[LostRecords], None],
         open_disk: Callable[[Path], Disk] = FolderDisk,
     ) -> None:
         self._config = config
@@ -156,7 +157,7 @@ class Logs:
         self.on_append: list[Callable[[TopicIdPartition, Leader], None]] = []
         self.on_end_moved: list[Callable[[TopicIdPartition], None]] = []
         self.on_high_watermark: list[Callable[[TopicIdPartition], None]] = []
-        self._lost: deque[tuple[int, Lost]] = deque(maxlen=TRUNCATIONS_KEPT)
+        self._lost: deque[tuple[int, LostRecords]] = deque(maxlen=TRUNCATIONS_KEPT)
 
     def begin(self, broker_epoch: int, zk: ZooKeeper | None) -> None:
         """A new incarnation was told nothing yet."""
@@ -317,7 +318,7 @@ class Logs:
             if truncated is not None:
                 committed = max(0, min(known, truncated.end) - truncated.start)
                 replica = one.replica
-                lost = Lost(
+                lost = LostRecords(
                     *(replica.topic, replica.topic_id, replica.partition, one.leader_id, one.follower.leader_epoch),
                     *(truncated.start, truncated.end, committed, truncated.epoch),
                 )
@@ -363,7 +364,7 @@ class Logs:
             else:
                 yield key
 
-    def ends(self, topic: str, partition: int) -> Ends | None:
+    def ends(self, topic: str, partition: int) -> PartitionLogEnds | None:
         """Returns the known ends of a partition's logs; None: this broker has none of it."""
         key = self._keys.get((topic, partition))
         if key is None:
@@ -371,7 +372,7 @@ class Logs:
         one = self._open[key]
         own = {self._replicas.broker_id: one.log.end_offset}
         known = own if one.leader is None else one.leader.ends()
-        return Ends(one.log.start_offset, one.log.end_offset, one.high_watermark, known)
+        return PartitionLogEnds(one.log.start_offset, one.log.end_offset, one.high_watermark, known)
 
     def truncations(self, topic: str, partition: int) -> list[Truncation]:
         """Those of this process that it remembers, the oldest first."""

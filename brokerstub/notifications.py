@@ -20,8 +20,8 @@ from typing import Any, Final
 
 import structlog
 
-from brokerstub.asker import Aim, Asker
-from brokerstub.isr import Question
+from brokerstub.alter_partition import AlterPartitionManager, Attempt
+from brokerstub.isr import IsrQuestion
 from brokerstub.replicas import Replicas
 from controller.base.config import BrokerConfig, ConfigError
 from controller.core.codes import Code
@@ -155,7 +155,7 @@ def writes_directly(protocol_version: str) -> bool:
     return (int(major), int(minor), _LAST if level is None else int(level)) < (2, 7, 2)
 
 
-class DirectIsrWriter(Asker):
+class DirectIsrWriter(AlterPartitionManager):
     """Sends no question: it writes the state itself, and answers with the state that now stands."""
 
     def __init__(self, *arguments: Any, replicas: Replicas, notifications: Notifications, **options: Any) -> None:
@@ -164,7 +164,7 @@ class DirectIsrWriter(Asker):
         self._notifications = notifications
         self._told_refused: set[str] = set()
 
-    async def _ask(self, question: Question, aim: Aim) -> AlterPartitionAnswer | None:
+    async def _ask(self, question: IsrQuestion, aim: Attempt) -> AlterPartitionAnswer | None:
         zk = self._notifications.zk
         if zk is None:
             return None

@@ -58,7 +58,7 @@ async def _run(config: BrokerConfig, secrets: Secrets, admission: Admission | No
         (hurrying if stopping.is_set() else stopping).set()
 
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(Complaints())
+    loop.set_exception_handler(ErrorThrottle())
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     with ExitStack() as opened:
@@ -78,7 +78,7 @@ async def _run(config: BrokerConfig, secrets: Secrets, admission: Admission | No
             await asyncio.gather(living, farewell, return_exceptions=True)
 
 
-class Complaints:
+class ErrorThrottle:
     """The complaints of asyncio, without repetitions: while no files are left, it reports a hundred times a second that
     it cannot accept a connection, which would fill the disk next."""
 

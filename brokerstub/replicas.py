@@ -69,7 +69,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
         return self.after is not None and (self.before is None or self.before.leader_epoch != self.after.leader_epoch)
 
 
-class Taken(msgspec.Struct, frozen=True):
+class RequestEffects(msgspec.Struct, frozen=True):
     """The effects of taking in a request, or a piece of one."""
 
     refused: list[Refusal] = []
@@ -122,22 +122,22 @@ class Replicas:
         """All that a log directory has."""
         return [one for one in chain(self.held.values(), self.strays.values()) if one.directory == directory]
 
-    def fail(self, directory: int) -> Taken:
+    def fail(self, directory: int) -> RequestEffects:
         """A log directory is lost: its replicas are offline, and neither led nor followed."""
         self._broken.add(directory)
         lost = [key for key in self.told if (replica := self.held.get(key)) and replica.directory == directory]
-        return Taken(changes=[Change(key, self.told.pop(key), None) for key in lost])
+        return RequestEffects(changes=[Change(key, self.told.pop(key), None) for key in lost])
 
     def mend(
         self, directory: int, found: Iterable[Replica], now_ms: int, own: Collection[TopicIdPartition] | None = None
-    ) -> Taken:
+    ) -> RequestEffects:
         """A log directory is back with these replicas. The controller will tell which of them count. `own`: those that
         it has assigned to this broker already. The others were taken away while no disk could delete them, and it will
         not say so again."""
         self._broken.discard(directory)
         for replica in self.within(directory):
             self._drop(replica.key)
-        taken = Taken()
+        taken = RequestEffects()
         for replica in found:
             is_elsewhere = replica.key in self.held or replica.key in self.strays
             is_own = own is None or replica.key in own
@@ -150,11 +150,11 @@ class Replicas:
                 taken.written.append(self._set_aside(msgspec.structs.replace(replica, stray=aside)))
         return taken
 
-    def take_list(self, bodies: Iterable[Sequence[TopicRows]], reason: str = "", now_ms: int = 0) -> Taken:
+    def take_list(self, bodies: Iterable[Sequence[TopicRows]], reason: str = "", now_ms: int = 0) -> RequestEffects:
         """Prepares for a full list: a held replica that the list does not contain is a stray, and no longer led or
         followed."""
         keys = {(topic.topic_id, row.partition) for topics in bodies for topic in topics for row in topic.partitions}
-        taken = Taken()
+        taken = RequestEffects()
         self._deleted.clear()
         for replica in [replica for key, replica in self.held.items() if key not in keys]:
             if replica.directory in self._broken:  # cannot be moved now, and must not stand in the way either
@@ -167,9 +167,9 @@ class Replicas:
             taken.changes.append(Change(key, self.told.pop(key), None))
         return taken
 
-    def take_rows(self, topics: Iterable[TopicRows]) -> Taken:
+    def take_rows(self, topics: Iterable[TopicRows]) -> RequestEffects:
         """LeaderAndIsr, or a piece of one."""
-        taken = Taken()
+        taken = RequestEffects()
         for topic in topics:
             for row in topic.partitions:
                 code = self._take_row(topic, row, taken)
@@ -179,9 +179,9 @@ class Replicas:
                     taken.refused.append(Refusal(topic.topic_id, row.partition, code, heard))
         return taken
 
-    def take_stops(self, topics: Iterable[TopicStops]) -> Taken:
+    def take_stops(self, topics: Iterable[TopicStops]) -> RequestEffects:
         """StopReplica."""
-        taken = Taken()
+        taken = RequestEffects()
         for topic in topics:
             for stop in topic.partitions:
                 code = self._take_stop((topic.topic_id, stop.partition), stop, taken)
@@ -212,7 +212,7 @@ class Replicas:
         row = self.told.get((topic_id, altered.partition))
         return row is not None and (altered.leader_epoch, altered.version) == (row.leader_epoch, row.version)
 
-    def _take_row(self, topic: TopicRows, row: PartitionRow, taken: Taken) -> Code:
+    def _take_row(self, topic: TopicRows, row: PartitionRow, taken: RequestEffects) -> Code:
         key = topic.topic_id, row.partition
         known = self.told.get(key)
         if row.leader == LEADER_REMOVED:
@@ -242,7 +242,7 @@ class Replicas:
             self._adopt(topic, row, taken)
         return Code.NONE
 
-    def _adopt(self, topic: TopicRows, row: PartitionRow, taken: Taken) -> None:
+    def _adopt(self, topic: TopicRows, row: PartitionRow, taken: RequestEffects) -> None:
         """The replica on disk, made if it is missing, takes note of its leader epoch. A stray that is wanted again,
         under its own topic id, is none any more."""
         key = topic.topic_id, row.partition
@@ -260,7 +260,7 @@ class Replicas:
             taken.written.append(replica)
         self._topic_ids[replica.name] = topic.topic_id
 
-    def _take_stop(self, key: TopicIdPartition, stop: StopRow, taken: Taken) -> Code:
+    def _take_stop(self, key: TopicIdPartition, stop: StopRow, taken: RequestEffects) -> Code:
         known, on_disk = self.told.get(key), self.held.get(key) or self.strays.get(key)
         if on_disk is not None and on_disk.directory in self._broken:
             return Code.KAFKA_STORAGE_ERROR
@@ -322,7 +322,7 @@ def _leader_epoch_of(row: PartitionRow | None, replica: Replica | None) -> int:
     return replica.leader_epochs[-1] if replica is not None and replica.leader_epochs else -1
 
 
-class Became(StrEnum):
+class RoleChange(StrEnum):
     LEADER = "leader"
     FOLLOWER = "follower"
     STOPPED = "stopped"
@@ -337,14 +337,14 @@ class Transitions:
     def __init__(self, broker_id: int, topics: Iterable[TopicRows | TopicStops]) -> None:
         self._broker_id = broker_id
         self._names = {topic.topic_id: topic.topic for topic in topics}
-        self._numbers: dict[Became, dict[str, list[int]]] = {}
+        self._numbers: dict[RoleChange, dict[str, list[int]]] = {}
 
-    def take(self, taken: Taken) -> None:
+    def take(self, taken: RequestEffects) -> None:
         """Records the effects of a piece of the request, once the disk has taken it."""
         refused = {(one.topic_id, one.partition) for one in taken.refused}
         aside = {one.key: one.topic for one in taken.written if one.stray is not None}
         deleted = {one.key: one.topic for one in taken.deleted}
-        for became, keys in ((Became.SET_ASIDE, aside), (Became.DELETED, deleted)):
+        for became, keys in ((RoleChange.SET_ASIDE, aside), (RoleChange.DELETED, deleted)):
             for key, topic in keys.items():
                 if key not in refused:
                     self._note(became, topic, key[1])
@@ -353,16 +353,16 @@ class Transitions:
             if key in refused or key in aside or key in deleted:
                 continue
             if row is None:
-                self._note(Became.STOPPED, self._names.get(key[0], key[0]), key[1])
+                self._note(RoleChange.STOPPED, self._names.get(key[0], key[0]), key[1])
             elif change.is_new_leadership:
                 is_leader = row.leader == self._broker_id
-                self._note(Became.LEADER if is_leader else Became.FOLLOWER, self._names[key[0]], key[1])
+                self._note(RoleChange.LEADER if is_leader else RoleChange.FOLLOWER, self._names[key[0]], key[1])
 
-    def groups(self) -> Iterator[tuple[Became, Mapping[str, str]]]:
+    def groups(self) -> Iterator[tuple[RoleChange, Mapping[str, str]]]:
         """Topic -> partitions as "0-4,7", by their new state, in pieces that each fit into a line of 64 KiB."""
         for became, topics in self._numbers.items():
             for piece in pieces_of({topic: bits_of(numbers) for topic, numbers in topics.items()}):
                 yield became, piece
 
-    def _note(self, became: Became, topic: str, number: int) -> None:
+    def _note(self, became: RoleChange, topic: str, number: int) -> None:
         self._numbers.setdefault(became, {}).setdefault(topic, []).append(number)

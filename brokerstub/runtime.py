@@ -261,7 +261,7 @@ class Runtime:
             is_ours=lambda broker: (
                 bodies.address_of(broker.endpoints, self.config.inter_broker_listener_name) is not None
             ),
-            yields_to_strangers=True,
+            yields_to_foreign_brokers=True,
         )
 
         async def act() -> None:

@@ -15,16 +15,16 @@ from aiohttp import hdrs, web
 
 from brokerstub.broker import Broker, ControllerHeaders, NotReadyError
 from brokerstub.listeners import advertised, listeners_in
-from brokerstub.logs import Lost
+from brokerstub.logs import LostRecords
 from brokerstub.replicas import Transitions
 from controller.api.bodies import read_body
-from controller.api.middleware.connections import Connections, Site
+from controller.api.middleware.connections import BoundedListener, Connections
 from controller.api.ports import ControllerHandle
 from controller.api.problems import ProblemError, invalid, unavailable
 from controller.api.serve.app import build_app
 from controller.api.v1.rpc import sender_of
 from controller.base.config import LIMITS, BrokerConfig
-from controller.base.places import allow_files, limits_within
+from controller.base.connection_slots import allow_files, limits_within
 from controller.core.codes import Code
 from controller.core.project.lines import Line
 from controller.security.secrets import Secrets
@@ -75,7 +75,7 @@ async def serve(
     await runner.setup()
     for name, host, port in listeners:
         tls = server_context_for(config) if scheme_of(name) == "https" else None
-        await Site(runner, connections, host, port, tls).start()
+        await BoundedListener(runner, connections, host, port, tls).start()
     return runner
 
 
@@ -89,7 +89,7 @@ class BrokerServer:
         broker.on_transitions = self._on_transitions
         broker.on_lost = self._on_lost
 
-    def _on_lost(self, lost: Lost) -> None:
+    def _on_lost(self, lost: LostRecords) -> None:
         """In the state-change log: what had to go, and what of it had been committed."""
         self._record([truncation_line(self.broker, lost, self._wall_clock_ms())])
 
@@ -177,7 +177,7 @@ class BrokerServer:
         )
 
 
-def truncation_line(broker: Broker, lost: Lost, at_ms: int) -> Line:
+def truncation_line(broker: Broker, lost: LostRecords, at_ms: int) -> Line:
     """Returns the state-change line about a follower's truncation."""
     told = broker.metadata
     records = _counted(lost.end - lost.start, "record")

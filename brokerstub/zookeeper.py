@@ -16,7 +16,7 @@ import structlog
 from brokerstub.identity import DataDirectory
 from controller.base.config import BrokerConfig, ConfigError
 from controller.core.project.znodes import broker_path
-from controller.loop.watched import LOOK_EVERY_S
+from controller.loop.watched_nodes import LOOK_EVERY_S
 from controller.zookeeper.client import ZooKeeperClient, connect, parse_connect
 from controller.zookeeper.layout import ensure_chroot
 from controller.zookeeper.port import (

@@ -27,7 +27,7 @@ from controller.core.changes.cluster import (
     StateDecided,
 )
 from controller.core.decide.dispatch import decide
-from controller.core.events import BrokersSeen, Event, IsrWish, KnownId, StateFact, TopicFact, TopicsDescribed
+from controller.core.events import BrokersSeen, Event, IsrProposal, KnownId, StateFact, TopicFact, TopicsDescribed
 from controller.core.formats import encode_state, encode_topic, known_broker_for
 from controller.core.model import Assignment, Broker, Leadership, Partition
 from controller.core.project.lines import Line, Stamp, grouped_lines, lines_for
@@ -87,7 +87,7 @@ def a_state_fact(
     return StateFact(topic, partition, state, version if state is not None else -1, zxid, **given)
 
 
-def a_wish(cluster: Cluster, topic: str, partition: int, /, *isr: int, **given: Any) -> IsrWish:
+def a_wish(cluster: Cluster, topic: str, partition: int, /, *isr: int, **given: Any) -> IsrProposal:
     """The ISR that a leader with all of the controller's knowledge would ask for; `given` overrides a field."""
     known = cluster.topics[topic].partitions[partition]
     assert known.state is not None
@@ -100,7 +100,7 @@ def a_wish(cluster: Cluster, topic: str, partition: int, /, *isr: int, **given: 
         "recovery": known.state.recovery,
         "isr": pairs,
     }
-    return IsrWish(**{**fields, **given})
+    return IsrProposal(**{**fields, **given})
 
 
 def a_cluster(

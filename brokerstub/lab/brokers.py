@@ -17,7 +17,7 @@ import msgspec
 
 from brokerstub.faults import ClientFaults, read_faults, taken_from, write_faults
 from brokerstub.lab.bodies import ProcessRow, State
-from brokerstub.lab.child import Child, launched
+from brokerstub.lab.child_process import Child, launched
 from brokerstub.lab.peers import Peers
 from brokerstub.lab.ports import is_free
 from brokerstub.lab.settings import HOST, LabError, LabSettings

@@ -16,7 +16,7 @@ from signal import Signals
 from typing import Final, NoReturn
 
 from brokerstub.lab.bodies import ProcessRow, State
-from brokerstub.lab.child import Child, launched
+from brokerstub.lab.child_process import Child, launched
 from brokerstub.lab.java import find_java
 from brokerstub.lab.settings import LabError
 

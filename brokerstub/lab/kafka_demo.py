@@ -21,7 +21,7 @@ from typing import Final
 import structlog
 
 from brokerstub.lab.bodies import ProcessRow, State, Trouble, TroubleOrder
-from brokerstub.lab.child import Child, launched
+from brokerstub.lab.child_process import Child, launched
 from brokerstub.lab.kafka import HOST, KafkaBroker, KafkaError, RealBroker, jars, java_command, tool
 from brokerstub.lab.server import serve
 from brokerstub.lab.settings import LabError, LabFile, lab_secrets, sole_owner, write_lab_file

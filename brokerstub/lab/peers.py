@@ -14,7 +14,7 @@ from brokerstub.lab.http_proxy import HttpProxy
 from brokerstub.lab.settings import HOST
 
 
-class Way(HttpProxy):
+class PeerProxy(HttpProxy):
     """From one broker to another; its port is its own from `reserve` to `forsake`, whether it listens or not."""
 
     def __init__(self, target: tuple[str, int]) -> None:
@@ -38,7 +38,7 @@ class Peers:
 
     def __init__(self, ports: Mapping[int, int]) -> None:
         self._ports = ports
-        self.ways = {(source, target): Way((HOST, ports[target])) for source, target in permutations(ports, 2)}
+        self.ways = {(source, target): PeerProxy((HOST, ports[target])) for source, target in permutations(ports, 2)}
         self._cuts: set[frozenset[int]] = set()
         self._mutes: set[tuple[int, int]] = set()
 
@@ -107,5 +107,5 @@ class Peers:
         healed = [self.heal(broker_id, other) for other in self._ports if other != broker_id]
         return any(healed)
 
-    def _ways_to(self, target: int) -> list[Way]:
+    def _ways_to(self, target: int) -> list[PeerProxy]:
         return [way for (_, each), way in self.ways.items() if each == target]

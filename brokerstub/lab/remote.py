@@ -17,7 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from brokerstub.lab.bodies import AGGREGATES, Done, Order, Processes, Trouble, TroubleOrder
-from brokerstub.lab.child import last_lines
+from brokerstub.lab.child_process import last_lines
 from brokerstub.lab.settings import (
     LabError,
     LabFile,

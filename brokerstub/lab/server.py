@@ -19,7 +19,7 @@ from brokerstub.lab.bodies import Done, Order, Processes, ProcessRow, Trouble, T
 from brokerstub.lab.settings import HOST, LabError
 from controller.api.bodies import read_body
 from controller.api.middleware.access import Gate, audit_for, guard_for, nobody
-from controller.api.middleware.connections import Connections, Site
+from controller.api.middleware.connections import BoundedListener, Connections
 from controller.api.problems import ProblemError, invalid, problems, refusal_for
 from controller.base.config import LIMITS, Limits
 from controller.core.codes import Code
@@ -34,7 +34,7 @@ SHUTDOWN_TIMEOUT_MS = 1_000
 log = structlog.get_logger()
 
 
-class Suffering(Protocol):
+class FaultTarget(Protocol):
     """A broker of a lab. Each order says whether it changed anything, and raises LabError when it cannot be."""
 
     @property
@@ -52,13 +52,13 @@ class Suffering(Protocol):
     def release(self, topic: str, partition: int) -> bool: ...
 
 
-class Supervising(Protocol):
+class LabControl(Protocol):
     """A lab."""
 
     @property
     def secrets(self) -> Secrets: ...
     @property
-    def brokers(self) -> Mapping[int, Suffering]: ...
+    def brokers(self) -> Mapping[int, FaultTarget]: ...
     def rows(self) -> Sequence[ProcessRow]:
         """The supervisor, ZooKeeper, the brokers."""
 
@@ -69,7 +69,7 @@ class Supervising(Protocol):
         """Once is enough."""
 
 
-VERBS: dict[str, Callable[[Suffering, Order], Awaitable[bool] | bool]] = {
+VERBS: dict[str, Callable[[FaultTarget, Order], Awaitable[bool] | bool]] = {
     "kill": lambda broker, _: broker.kill(),
     "stop": lambda broker, _: broker.stop(),
     "start": lambda broker, _: broker.start(),
@@ -84,7 +84,7 @@ VERBS: dict[str, Callable[[Suffering, Order], Awaitable[bool] | bool]] = {
 }
 
 
-def build_app(supervisor: Supervising, port: int, limits: Limits = LIMITS) -> web.Application:
+def build_app(supervisor: LabControl, port: int, limits: Limits = LIMITS) -> web.Application:
     """The application; `port` is where it will listen, which a request's Host must name."""
 
     async def on_ps(_: web.Request) -> web.Response:
@@ -130,14 +130,14 @@ def build_app(supervisor: Supervising, port: int, limits: Limits = LIMITS) -> we
     return app
 
 
-async def serve(supervisor: Supervising, port: int, started: AsyncExitStack, limits: Limits = LIMITS) -> None:
+async def serve(supervisor: LabControl, port: int, started: AsyncExitStack, limits: Limits = LIMITS) -> None:
     """Serve until `started` unwinds."""
     app = build_app(supervisor, port, limits)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_MS / 1000)
     await runner.setup()
     started.push_async_callback(runner.cleanup)
     try:
-        await Site(runner, Connections(limits), HOST, port).start()
+        await BoundedListener(runner, Connections(limits), HOST, port).start()
     except OSError as error:
         raise LabError(
             f"port {port} on {HOST}, for the lab's supervisor, cannot be had ({error.strerror}): stop what listens "

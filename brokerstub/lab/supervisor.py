@@ -19,13 +19,13 @@ import structlog
 
 from brokerstub.lab.bodies import AGGREGATES, ProcessRow, State, Trouble, TroubleOrder
 from brokerstub.lab.brokers import LabBroker, servers_for
-from brokerstub.lab.child import Child, last_lines, launched
+from brokerstub.lab.child_process import Child, last_lines, launched
 from brokerstub.lab.peers import Peers
 from brokerstub.lab.server import serve
 from brokerstub.lab.settings import HOST, LabError, LabFile, LabSettings, lab_secrets, sole_owner, write_lab_file
 from brokerstub.lab.troubles import Troubles
 from brokerstub.lab.zookeeper import ZooKeeperServer
-from controller.base.places import allow_files
+from controller.base.connection_slots import allow_files
 
 #: it may be killed at any moment: a line that it had not kept yet is read again
 STOP_TIMEOUT_MS = 5_000

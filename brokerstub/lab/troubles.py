@@ -45,7 +45,7 @@ DONE: Final = ("NONE", "ELECTION_NOT_NEEDED")
 log = structlog.get_logger()
 
 
-class Chosen(msgspec.Struct, frozen=True):
+class TargetPartition(msgspec.Struct, frozen=True):
     """One partition, as brokers are told of it."""
 
     topic: str
@@ -59,7 +59,7 @@ class Chosen(msgspec.Struct, frozen=True):
         return f"{self.topic}-{self.partition}"
 
 
-Story = Callable[[Chosen, Random, int], Awaitable[str]]
+Story = Callable[[TargetPartition, Random, int], Awaitable[str]]
 
 
 class Troubles:
@@ -99,7 +99,7 @@ class Troubles:
 
     # ------------------------------------------------------------------ the stories
 
-    async def _move_leader(self, chosen: Chosen, draw: Random, for_ms: int) -> str:
+    async def _move_leader(self, chosen: TargetPartition, draw: Random, for_ms: int) -> str:
         others = sorted(set(chosen.isr) - {chosen.leader})
         if not others:
             raise LabError(f"{chosen.name} cannot be led by anybody else: only {chosen.leader} is in sync")
@@ -112,7 +112,7 @@ class Troubles:
         await self._until(chosen, lambda row: row.leader == new)
         return f"the leader of {chosen.name} moved from broker {chosen.leader} to {new}"
 
-    async def _stale_leader(self, chosen: Chosen, draw: Random, for_ms: int) -> str:
+    async def _stale_leader(self, chosen: TargetPartition, draw: Random, for_ms: int) -> str:
         broker = self._running(chosen.leader)
         if len(chosen.isr) == 1:
             raise LabError(f"{chosen.name} cannot be led by anybody else: only {chosen.leader} is in sync")
@@ -131,16 +131,16 @@ class Troubles:
             f"broker {row.leader} leads {chosen.name} since, at leader epoch {row.leader_epoch}"
         )
 
-    async def _slow_broker(self, chosen: Chosen, draw: Random, for_ms: int) -> str:
+    async def _slow_broker(self, chosen: TargetPartition, draw: Random, for_ms: int) -> str:
         slow_ms = draw.choice(SLOW_MS)
         await self._trouble_clients(chosen, for_ms, ClientFaults(slow_ms=slow_ms))
         return f"broker {chosen.leader}, which leads {chosen.name}, lets every request of a client wait {slow_ms} ms"
 
-    async def _silent_broker(self, chosen: Chosen, draw: Random, for_ms: int) -> str:
+    async def _silent_broker(self, chosen: TargetPartition, draw: Random, for_ms: int) -> str:
         await self._trouble_clients(chosen, for_ms, ClientFaults(is_silent=True))
         return f"broker {chosen.leader}, which leads {chosen.name}, takes requests of clients and answers none"
 
-    async def _lost_answers(self, chosen: Chosen, draw: Random, for_ms: int) -> str:
+    async def _lost_answers(self, chosen: TargetPartition, draw: Random, for_ms: int) -> str:
         count = draw.choice(LOST_ANSWERS)
         await self._trouble_clients(chosen, for_ms, ClientFaults(lost_answers=count))
         these = "Produce request" if count == 1 else f"{count} Produce requests"
@@ -149,7 +149,7 @@ class Troubles:
             "the connection in place of each answer"
         )
 
-    async def _unclean_election(self, chosen: Chosen, draw: Random, for_ms: int) -> str:
+    async def _unclean_election(self, chosen: TargetPartition, draw: Random, for_ms: int) -> str:
         """All others stop. The leader goes on alone for a while, in which clients write, and dies. A broker with fewer
         records comes back and is elected all the same. Then the broker that had more returns."""
         leader = self._running(chosen.leader)
@@ -185,7 +185,7 @@ class Troubles:
             raise LabError(f"broker {broker_id} is {broker.state}: have it run first", "BROKER_NOT_AVAILABLE")
         return broker
 
-    async def _trouble_clients(self, chosen: Chosen, for_ms: int, faults: ClientFaults) -> None:
+    async def _trouble_clients(self, chosen: TargetPartition, for_ms: int, faults: ClientFaults) -> None:
         """As soon as the broker has taken it up."""
         broker = self._running(chosen.leader)
         number = broker.trouble_clients(faults)
@@ -205,7 +205,7 @@ class Troubles:
         handle = asyncio.get_running_loop().call_later(for_ms / 1_000, run)
         self._healing.add(handle)
 
-    async def _choose(self, order: TroubleOrder, draw: Random) -> Chosen:
+    async def _choose(self, order: TroubleOrder, draw: Random) -> TargetPartition:
         rows = [row for row in await self._rows(order.topic) if row.leader in self._brokers]
         if order.partition is not None:
             rows = [row for row in rows if row.partition == order.partition]
@@ -213,9 +213,11 @@ class Troubles:
             wanted = "a topic" if order.topic is None else order.topic
             raise LabError(f"no partition of {wanted} is led now: create one, or wait", "UNKNOWN_TOPIC_OR_PARTITION")
         row = draw.choice(sorted(rows, key=lambda row: (row.topic, row.partition)))
-        return Chosen(row.topic, row.partition, row.leader, row.replicas, row.isr)
+        return TargetPartition(row.topic, row.partition, row.leader, row.replicas, row.isr)
 
-    async def _until(self, chosen: Chosen, is_so: Callable[[_Row], bool], *, other_than: int | None = None) -> _Row:
+    async def _until(
+        self, chosen: TargetPartition, is_so: Callable[[_Row], bool], *, other_than: int | None = None
+    ) -> _Row:
         """As soon as some broker, not this one, was told so."""
         end = time.monotonic() + HAPPENS_WITHIN_S
         while True:
@@ -282,7 +284,7 @@ class _Row(msgspec.Struct):
     isr: list[int]
 
 
-def _truncations_of(broker: LabBroker, chosen: Chosen) -> list[dict[str, Any]]:
+def _truncations_of(broker: LabBroker, chosen: TargetPartition) -> list[dict[str, Any]]:
     """Returns the broker's lines about records that it removed."""
     try:
         text = (broker.folder / JOURNAL).read_text()

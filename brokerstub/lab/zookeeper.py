@@ -17,7 +17,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from pathlib import Path
 
-from brokerstub.lab.child import Child, launched
+from brokerstub.lab.child_process import Child, launched
 from brokerstub.lab.java import find_java
 from brokerstub.lab.ports import HOST, free_port, is_free
 

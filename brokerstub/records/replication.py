@@ -60,7 +60,7 @@ class Truncated(msgspec.Struct, frozen=True, gc=False):
     epoch: int
 
 
-class _Known(msgspec.Struct):
+class _FollowerProgress(msgspec.Struct):
     """A leader's knowledge of a follower."""
 
     broker_epoch: int
@@ -97,7 +97,7 @@ class Leader:
         self._epoch_start = log.end_offset
         self._lag_ms = lag_ms
         self._began_ms = now_ms
-        self._known: dict[int, _Known] = {}
+        self._known: dict[int, _FollowerProgress] = {}
         #: members asked for, until the controller has answered: they count as if they were granted, since they may be
         self._asked: tuple[int, ...] = ()
         self._advance()
@@ -132,7 +132,9 @@ class Leader:
         if fetch.follower_id not in self.replicas or (known is not None and fetch.broker_epoch < known.broker_epoch):
             raise StaleFollowerError(f"broker {fetch.follower_id} of epoch {fetch.broker_epoch} does not follow")
         if known is None or fetch.broker_epoch > known.broker_epoch:
-            known = self._known[fetch.follower_id] = _Known(fetch.broker_epoch, self._caught_up_ms(fetch.follower_id))
+            known = self._known[fetch.follower_id] = _FollowerProgress(
+                fetch.broker_epoch, self._caught_up_ms(fetch.follower_id)
+            )
         diverging = self._diverging(fetch)
         end = self.log.end_offset
         is_out = diverging is None and not self.log.start_offset <= fetch.offset <= end
@@ -220,7 +222,7 @@ class Leader:
         known = self._known.get(broker_id)
         return UNKNOWN_END if known is None else known.end_offset
 
-    def _may_join(self, known: _Known) -> bool:
+    def _may_join(self, known: _FollowerProgress) -> bool:
         """It has all that was acknowledged, and all that the leader had when it began to lead."""
         return known.end_offset >= max(self.high_watermark, self._epoch_start)
 

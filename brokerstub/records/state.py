@@ -100,7 +100,7 @@ PRODUCERS_MAX: Final = 100_000
 _SEQUENCES: Final = 1 << 31
 
 
-class Kept(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class AppendedBatch(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A batch that was appended."""
 
     first_sequence: int
@@ -115,7 +115,7 @@ class Producer(msgspec.Struct, frozen=True, array_like=True):
 
     producer_id: int
     epoch: int
-    batches: tuple[Kept, ...]
+    batches: tuple[AppendedBatch, ...]
 
 
 class Producers:
@@ -131,7 +131,7 @@ class Producers:
     def copy(self) -> Producers:
         return Producers(self._known.values(), self._producers_max)
 
-    def check(self, header: Header) -> Kept | None:
+    def check(self, header: Header) -> AppendedBatch | None:
         """A batch is about to be appended by the leader. Returns the one of the last five that it repeats; raises when
         it must not be appended. An unknown producer may begin anywhere, since it may have been forgotten."""
         known = self._known.get(header.producer_id)
@@ -161,7 +161,7 @@ class Producers:
             return
         known = self._known.pop(header.producer_id, None)
         before = known.batches if known is not None and known.epoch == header.producer_epoch else ()
-        kept = Kept(
+        kept = AppendedBatch(
             header.base_sequence,
             _last_sequence_of(header),
             header.base_offset,

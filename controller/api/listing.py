@@ -19,7 +19,7 @@ from controller.api.bodies import PageQuery, PartitionBody, PartitionsQuery, Top
 from controller.api.counts import PartitionState, Summary, has_state, live_ids_of
 from controller.api.ports import ClusterView, TopicView
 from controller.api.problems import invalid
-from controller.api.turns import Shared, Turns
+from controller.api.reader_turns import ReaderTurns, SharedAnswers
 from controller.wire import bodies
 from controller.wire.bodies import PartitionRow
 
@@ -51,7 +51,7 @@ class Piece(NamedTuple):
     is_last: bool
 
 
-async def pieces_of(view: ClusterView, names: Iterable[str], turns: Turns) -> AsyncIterator[Piece]:
+async def pieces_of(view: ClusterView, names: Iterable[str], turns: ReaderTurns) -> AsyncIterator[Piece]:
     """These topics one after the other, as far as they are still there, so many partitions in a turn. A topic is read
     whole, as a broker keeps it, and then walked in pieces."""
     await turns.next()
@@ -94,7 +94,7 @@ class PageBytes:
         return b'{"items":[%b],"next_cursor":%b}' % (b",".join(self._pieces), after)
 
 
-async def partitions_page(view: ClusterView, query: PartitionsQuery, turns: Turns) -> bytes:
+async def partitions_page(view: ClusterView, query: PartitionsQuery, turns: ReaderTurns) -> bytes:
     """The partitions that match, in order of topic and number, after the cursor."""
     after = None if query.cursor is None else cursor_of(query.cursor)
     live_ids = live_ids_of(view.brokers)
@@ -121,7 +121,7 @@ async def partitions_page(view: ClusterView, query: PartitionsQuery, turns: Turn
     return page.whole()
 
 
-async def topics_page(view: ClusterView, query: PageQuery, turns: Turns) -> bytes:
+async def topics_page(view: ClusterView, query: PageQuery, turns: ReaderTurns) -> bytes:
     """Topics in numbers, in order of their names, after the cursor."""
     after = None if query.cursor is None else cursor_of(query.cursor)
     names = [name for name in _names_from(view.topic_names, after) if after is None or name > after.topic]
@@ -132,7 +132,7 @@ async def topics_page(view: ClusterView, query: PageQuery, turns: Turns) -> byte
     return page.whole(Cursor(wanted[-1]) if len(names) > len(wanted) else None)
 
 
-async def topic_bodies(view: ClusterView, names: Iterable[str], turns: Turns) -> AsyncIterator[TopicBody]:
+async def topic_bodies(view: ClusterView, names: Iterable[str], turns: ReaderTurns) -> AsyncIterator[TopicBody]:
     live_ids, count = live_ids_of(view.brokers), TopicCount()
     async for piece in pieces_of(view, names, turns):
         count.add(piece.rows, live_ids)
@@ -150,10 +150,10 @@ def _names_from(names: Sequence[str], after: Cursor | None, only: str | None = N
 class Summaries:
     """The cluster in numbers, counted at most once per version of the metadata."""
 
-    def __init__(self, view: ClusterView, turns: Turns) -> None:
+    def __init__(self, view: ClusterView, turns: ReaderTurns) -> None:
         self._view = view
         self._turns = turns
-        self._shared: Shared[Summary] = Shared()
+        self._shared: SharedAnswers[Summary] = SharedAnswers()
 
     async def newest(self) -> Summary:
         """As of now or, while the metadata keeps changing, as of when this was asked."""

@@ -32,7 +32,7 @@ from controller.api.bodies import controller_body
 from controller.api.counts import GONE, Summary, is_never_led, is_preferred, is_under_replicated
 from controller.api.listing import Piece, Summaries, pieces_of
 from controller.api.ports import ClusterView, ControllerHandle
-from controller.api.turns import Answers, Shared, Turns
+from controller.api.reader_turns import Answers, ReaderTurns, SharedAnswers
 from controller.base.config import Limits
 from controller.core.belief.cluster import Cluster
 from controller.core.states import ReplicaStatus
@@ -57,7 +57,7 @@ _CHANNELS: Final = "kafka_controller_controllerchannelmanager_"
 _REPLICAS: Final = "kafka_server_replicamanager_"
 
 
-class Deleting(msgspec.Struct):
+class DeletionCounts(msgspec.Struct):
     """Deletions in numbers; ineligible is what waits for something else first."""
 
     topics: int = 0
@@ -66,7 +66,7 @@ class Deleting(msgspec.Struct):
     replicas_ineligible: int = 0
 
 
-class MinIsr(msgspec.Struct):
+class MinIsrCounts(msgspec.Struct):
     """Partitions that are led, with fewer in sync than min.insync.replicas, and with just as many."""
 
     under: int = 0
@@ -74,7 +74,7 @@ class MinIsr(msgspec.Struct):
 
 
 def kafka_families(
-    view: ClusterView, handle: ControllerHandle, summary: Summary, deleting: Deleting, min_isr: MinIsr
+    view: ClusterView, handle: ControllerHandle, summary: Summary, deleting: DeletionCounts, min_isr: MinIsrCounts
 ) -> Iterator[Metric]:
     """The metrics that Kafka's controller and broker expose."""
     active = handle.cluster if handle.is_active else None
@@ -306,7 +306,7 @@ class Metrics:
     """The handler of `/metrics`."""
 
     def __init__(
-        self, view: ClusterView, handle: ControllerHandle, summaries: Summaries, answers: Answers, turns: Turns
+        self, view: ClusterView, handle: ControllerHandle, summaries: Summaries, answers: Answers, turns: ReaderTurns
     ) -> None:
         self._view = view
         self._handle = handle
@@ -314,7 +314,7 @@ class Metrics:
         self._summaries = summaries
         self._answers = answers
         self._turns = turns
-        self._series: Shared[bytes] = Shared()
+        self._series: SharedAnswers[bytes] = SharedAnswers()
 
     def routes(self) -> Sequence[web.RouteDef]:
         return [web.get("/metrics", self.metrics)]
@@ -332,7 +332,7 @@ class Metrics:
         """Families encoded as many at a time as one turn may; each series of a partition is encoded already."""
         view, handle, turns = self._view, self._handle, self._turns
         summary = await self._summaries.newest()
-        deleting, min_isr = Deleting(), MinIsr()
+        deleting, min_isr = DeletionCounts(), MinIsrCounts()
         if (cluster := handle.cluster) is not None and handle.is_active:
             deleting = await deleting_in(cluster, turns)
             min_isr = await min_isr_in(cluster, summary, turns)
@@ -347,7 +347,9 @@ class Metrics:
             pieces.append(await self._series.ask("series", lambda: view.metadata_version, self._each_partition))
         return b"".join((*pieces, end))
 
-    def _families(self, summary: Summary, deleting: Deleting, min_isr: MinIsr, is_left_out: bool) -> Iterator[Metric]:
+    def _families(
+        self, summary: Summary, deleting: DeletionCounts, min_isr: MinIsrCounts, is_left_out: bool
+    ) -> Iterator[Metric]:
         view, handle = self._view, self._handle
         yield from handle.meters.registry.collect()
         yield from kafka_families(view, handle, summary, deleting, min_isr)
@@ -381,9 +383,9 @@ def _by_samples(families: Iterator[Metric], limits: Limits) -> Iterator[Sequence
     yield some
 
 
-async def min_isr_in(cluster: Cluster, summary: Summary, turns: Turns) -> MinIsr:
+async def min_isr_in(cluster: Cluster, summary: Summary, turns: ReaderTurns) -> MinIsrCounts:
     """Of the whole cluster, counted by the controller: brokers are not told of configuration."""
-    found = MinIsr()
+    found = MinIsrCounts()
     await turns.next()
     for number, (topic, sizes) in enumerate(summary.isr_sizes.items(), start=1):
         wanted = cluster.duties.min_isr_of(topic)
@@ -394,9 +396,9 @@ async def min_isr_in(cluster: Cluster, summary: Summary, turns: Turns) -> MinIsr
     return found
 
 
-async def deleting_in(cluster: Cluster, turns: Turns) -> Deleting:
+async def deleting_in(cluster: Cluster, turns: ReaderTurns) -> DeletionCounts:
     """Counted topic by topic. A deletion that ends meanwhile is not counted."""
-    found = Deleting()
+    found = DeletionCounts()
     left = 0
     for name in list(cluster.duties.deletions):
         if left <= 0:

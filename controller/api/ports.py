@@ -119,7 +119,7 @@ class Term(Protocol):
         """For how long it has lasted, by the monotonic clock."""
 
     @property
-    def strangers(self) -> Mapping[int, Broker]:
+    def foreign_brokers(self) -> Mapping[int, Broker]:
         """Registered brokers that this controller cannot speak to: listed, and assigned nothing."""
 
     @property

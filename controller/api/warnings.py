@@ -20,7 +20,7 @@ from controller.core.decide.topic_ids import holders_of
 from controller.core.model import BrokerRefusal
 from controller.core.project.refusals import sentence_for
 from controller.core.project.znodes import topic_path
-from controller.loop.unread import shown
+from controller.loop.unreadable_nodes import shown
 
 #: of each kind so many are named, and the others counted
 NAMED_MAX: Final = 5
@@ -43,8 +43,10 @@ def warnings_of(view: ClusterView, handle: ControllerHandle, summary: Summary) -
         found += _in_belief(cluster)
         unread = [f"{shown(path)} is left out: {trouble}" for path, trouble in sorted(term.unread.items())]
         found += _named(unread, "znodes are left out")
-        strangers = [f"broker {one} is of the other kind: it is assigned nothing" for one in sorted(term.strangers)]
-        found += _named(strangers, "brokers are of the other kind")
+        foreign_brokers = [
+            f"broker {one} is of the other kind: it is assigned nothing" for one in sorted(term.foreign_brokers)
+        ]
+        found += _named(foreign_brokers, "brokers are of the other kind")
     if lost := handle.lines_lost_lately:
         found.append(f"{_counted(lost, 'line')} of the state-change log could not be written in the last minutes")
     draining = [broker.id for broker in view.brokers if broker.state == "draining" and summary.leaders[broker.id]]

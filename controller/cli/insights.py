@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import click
 
-from controller.cli.logs import AsOf
+from controller.cli.logs import AtTimeCommand
 from controller.cli.options import example, output_option, partition_of, show_repeatedly, url_option, watch_option
 from controller.cli.output import Column, Item, emit_document, emit_items
 
@@ -40,7 +40,7 @@ def _phases_text(phases: Item) -> str:
 
 
 @click.command(
-    cls=AsOf,
+    cls=AtTimeCommand,
     jobs_name="explain",
     short_help="Why a partition is led as it is.",
     epilog=example("klamm explain orders-0"),
@@ -78,7 +78,7 @@ def what_if() -> None:
     """What would happen, decided by the same code; nothing is written."""
 
 
-@what_if.command(cls=AsOf, jobs_name="what-if kill", epilog=example("klamm what-if kill 2 3"))
+@what_if.command(cls=AtTimeCommand, jobs_name="what-if kill", epilog=example("klamm what-if kill 2 3"))
 @click.argument("brokers", metavar="N...", type=click.IntRange(0), nargs=-1, required=True)
 @url_option
 @output_option

@@ -44,7 +44,7 @@ def diff(words: tuple[str, ...]) -> None:
     hand_on("diff", words)
 
 
-class AsOf(click.Command):
+class AtTimeCommand(click.Command):
     """A command about the running cluster that is handed on when it is asked `--at` a time: records answer then."""
 
     def __init__(self, *args: Any, jobs_name: str, **kwargs: Any) -> None:

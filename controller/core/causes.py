@@ -58,7 +58,7 @@ class Failure(Enum):
     __hash__ = object.__hash__
 
 
-class Why(NamedTuple):
+class Reason(NamedTuple):
     """The cause that is passed on with a decision."""
 
     cause: Cause

@@ -78,7 +78,7 @@ class StatesSeen(msgspec.Struct, frozen=True):
     notifications: Mapping[str, int] = {}
 
 
-class IsrWish(msgspec.Struct, frozen=True, gc=False):
+class IsrProposal(msgspec.Struct, frozen=True, gc=False):
     """One partition of an AlterPartition request: this ISR, as pairs of broker id and broker epoch."""
 
     topic_id: str
@@ -94,7 +94,7 @@ class AlterPartitionAsked(msgspec.Struct, frozen=True):
 
     broker_id: int
     broker_epoch: int
-    wishes: Sequence[IsrWish]
+    wishes: Sequence[IsrProposal]
 
 
 class CreateTopicAsked(msgspec.Struct, frozen=True):

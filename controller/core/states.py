@@ -91,7 +91,7 @@ class Cost(msgspec.Struct, frozen=True):
     tells: tuple[Tells, ...] = ()
 
 
-class Without(Enum):
+class TellingWithoutMove(Enum):
     """Writes and tellings of a partition while neither it nor a replica of it moves; or, of the ISR that its leader
     asked for, with any moves."""
 
@@ -148,16 +148,16 @@ REPLICA_MOVES: dict[tuple[ReplicaStatus, ReplicaStatus], Cost] = {
 }
 
 #: rows without a move
-WITHOUT_A_MOVE: dict[Without, Cost] = {
-    Without.ISR_ASKED: Cost(writes=(_I.STATE,), tells=(_UM,)),
-    Without.LED_ON: _STATE,
-    Without.FOUND: Cost(tells=(_LISR, _UM)),
-    Without.BROKER_COMES: Cost(tells=(Tells(_I.LEADER_AND_ISR, Receivers.COMING), _UM)),
-    Without.TOLD_AGAIN: Cost(tells=(_LISR,)),
-    Without.TOLD_ANEW: Cost(writes=(_I.TOPIC,), tells=(_LISR, _UM)),
-    Without.REASSIGNED: Cost(writes=(_I.TOPIC,)),
-    Without.FORGOTTEN: Cost(tells=(_UM,)),
-    Without.ERASED: Cost(writes=(_I.ERASE_STATE, _I.ERASE_PARTITION)),
+WITHOUT_A_MOVE: dict[TellingWithoutMove, Cost] = {
+    TellingWithoutMove.ISR_ASKED: Cost(writes=(_I.STATE,), tells=(_UM,)),
+    TellingWithoutMove.LED_ON: _STATE,
+    TellingWithoutMove.FOUND: Cost(tells=(_LISR, _UM)),
+    TellingWithoutMove.BROKER_COMES: Cost(tells=(Tells(_I.LEADER_AND_ISR, Receivers.COMING), _UM)),
+    TellingWithoutMove.TOLD_AGAIN: Cost(tells=(_LISR,)),
+    TellingWithoutMove.TOLD_ANEW: Cost(writes=(_I.TOPIC,), tells=(_LISR, _UM)),
+    TellingWithoutMove.REASSIGNED: Cost(writes=(_I.TOPIC,)),
+    TellingWithoutMove.FORGOTTEN: Cost(tells=(_UM,)),
+    TellingWithoutMove.ERASED: Cost(writes=(_I.ERASE_STATE, _I.ERASE_PARTITION)),
 }
 
 

@@ -15,12 +15,12 @@ from functools import partial
 import structlog
 from aiohttp import web
 
-from controller.api.middleware.connections import Connections, Site
+from controller.api.middleware.connections import BoundedListener, Connections
 from controller.api.ports import NotControllerError
 from controller.api.serve.app import build_app
 from controller.base import log as process_log
 from controller.base.config import LIMITS, ConfigError
-from controller.base.places import allow_files, limits_within
+from controller.base.connection_slots import allow_files, limits_within
 from controller.core import formats
 from controller.core.project.znodes import CLUSTER_ID
 from controller.kafka.cluster.foreign_cluster import BeliefView, ForeignCluster
@@ -178,7 +178,9 @@ class Dedicated:
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         tls = config.server_tls if config.is_https else None
-        await Site(runner, Connections(limits_within(allow_files())), address.host, address.port, tls).start()
+        await BoundedListener(
+            runner, Connections(limits_within(allow_files())), address.host, address.port, tls
+        ).start()
         return runner
 
     async def _check(self) -> Preflight:

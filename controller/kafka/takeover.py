@@ -270,8 +270,8 @@ async def preflight(zk: ZooKeeper, config: DedicatedConfig, seat: Seat | None, p
     reasons = [
         *await vetoes_against(zk, config),
         *await vetoes_from_brokers(loaded.brokers.values(), config.access, config.level, parts.limits),
-        *_of_strangers(cluster, reader.strangers),
-        *([] if loaded.brokers or reader.strangers else ["no broker is registered"]),
+        *_of_foreign_brokers(cluster, reader.foreign_brokers),
+        *([] if loaded.brokers or reader.foreign_brokers else ["no broker is registered"]),
     ]
     changes: list[Change] = []
     for piece in decide(cluster, started_for(loaded, epoch + 1), round(parts.clock() * 1_000), 0):
@@ -303,8 +303,8 @@ def _said(cluster: Cluster, decided: StateDecided) -> str:
     return f"{decided.topic}-{decided.partition}: leader {was} -> {will}, epoch {state.leader_epoch}, ISR {isr}"
 
 
-def _of_strangers(cluster: Cluster, strangers: dict[int, Broker]) -> list[str]:
-    theirs = holding(cluster, strangers)
+def _of_foreign_brokers(cluster: Cluster, foreign_brokers: dict[int, Broker]) -> list[str]:
+    theirs = holding(cluster, foreign_brokers)
     return [f"brokers {theirs} hold replicas and are stubs: they cannot be told in Kafka's protocol"] if theirs else []
 
 

@@ -39,8 +39,8 @@ from controller.core.project.znodes import (
     TERMS,
     numbers_in,
 )
-from controller.loop.unread import Unread, shown, trouble_with
-from controller.loop.watched import ABSENT, Watched
+from controller.loop.unreadable_nodes import UnreadableNodes, shown, trouble_with
+from controller.loop.watched_nodes import ABSENT, WatchedNodes
 from controller.zookeeper.port import (
     THROTTLED,
     Brief,
@@ -86,7 +86,7 @@ class AdminLoaded(msgspec.Struct):
 class AdminReader:
     """Built anew for each term."""
 
-    def __init__(self, zk: ZooKeeper, unread: Unread, watched: Watched, *, watch: bool = True) -> None:
+    def __init__(self, zk: ZooKeeper, unread: UnreadableNodes, watched: WatchedNodes, *, watch: bool = True) -> None:
         self._zk = zk
         self._unread = unread
         self._watched = watched

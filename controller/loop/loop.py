@@ -33,7 +33,7 @@ from controller.core.changes.cluster import (
     Unreadable,
     WriteRefused,
 )
-from controller.core.changes.duties import Reported, TopicErased
+from controller.core.changes.duties import OperatorErrorReported, TopicErased
 from controller.core.decide.broker_refusals import read_first
 from controller.core.decide.dispatch import decide
 from controller.core.decide.reassignment import due_after
@@ -62,7 +62,7 @@ from controller.statelog.metrics import Meters
 
 log = structlog.get_logger()
 
-_LEFT_OUT = (SubjectParked, Unreadable, Reported)
+_LEFT_OUT = (SubjectParked, Unreadable, OperatorErrorReported)
 
 
 class Teller(Protocol):
@@ -77,7 +77,7 @@ class Recorder(Protocol):
     def accept(self, lines: Sequence[Line]) -> None: ...
 
 
-class Settled(msgspec.Struct):
+class EventResult(msgspec.Struct):
     """How an event fared."""
 
     stood: list[Committed] = []
@@ -162,7 +162,7 @@ class Loop:
                 self._overdue |= due.partitions
             due = due_after(self.cluster, settled.stood)
 
-    async def settle(self, event: Event) -> Settled:
+    async def settle(self, event: Event) -> EventResult:
         """Decide one event and make it stand, step by step."""
         started = time.perf_counter()
         with self._meters.handling(event):
@@ -176,14 +176,14 @@ class Loop:
             )  # fmt: skip
         return settled
 
-    async def _settle(self, event: Event) -> Settled:
+    async def _settle(self, event: Event) -> EventResult:
         self._events += 1
         event_id = self._event_id
         started = time.perf_counter()
         steps = await self._decide(event)
         self._decided_ms = round((time.perf_counter() - started) * 1_000, 1)
         self._on_phase("decided")
-        settled = Settled()
+        settled = EventResult()
         dropped: set[str] = set()
         for number in sorted(steps):
             is_asked = isinstance(event, ReassignAsked) or (_has_caller(event) and number == 0)

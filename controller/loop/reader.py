@@ -2,8 +2,8 @@
 
 Each reading arms the watch that tells of the next change, before it reads; told not to watch, it arms none. It decides
 nothing and writes nothing. State znodes are not watched: the controller is their one writer, and others announce
-themselves. Unreadable and malformed nodes are in the book (`Unread`) and stop nothing else: where a list may not be
-read, its known names are asked for one by one, and no broker is taken for gone.
+themselves. Unreadable and malformed nodes are listed (`UnreadableNodes`) and stop nothing else: where a list may not
+be read, its known names are asked for one by one, and no broker is taken for gone.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from controller.core.project.znodes import (
     topic_path,
 )
 from controller.loop.admin_reader import AdminLoaded, AdminReader, versions_of
-from controller.loop.unread import Unread, shown, trouble_with
-from controller.loop.watched import ABSENT, Watched
+from controller.loop.unreadable_nodes import UnreadableNodes, shown, trouble_with
+from controller.loop.watched_nodes import ABSENT, WatchedNodes
 from controller.zookeeper.port import (
     THROTTLED,
     Brief,
@@ -108,10 +108,10 @@ class Reader:
         self._watch = watch
         self._is_ours = is_ours
         #: registered, but not to be spoken to: to everybody else they are not there
-        self.strangers: dict[int, Broker] = {}
+        self.foreign_brokers: dict[int, Broker] = {}
         #: nodes that are left out of everything read here
-        self.unread = Unread()
-        self.watched = Watched()
+        self.unread = UnreadableNodes()
+        self.watched = WatchedNodes()
         self._admin = AdminReader(zk, self.unread, self.watched, watch=watch)
         #: as read last, strangers too; and every broker ever heard of
         self._brokers: dict[int, Broker] = {}
@@ -309,11 +309,13 @@ class Reader:
             await self._zk.watch_many(here, missing, position)
         self._watched_brokers = {broker.broker_id: broker.epoch for broker in brokers.values()}
         self.watched.read_brokers(map(broker_path, brokers), position)
-        strangers = {broker.broker_id: broker for broker in brokers.values() if not self._is_ours(broker)}
-        if strangers != self.strangers:
-            log.warning("brokers.left_out", broker_ids=sorted(strangers))
-            self.strangers = strangers
-        return {broker_id: broker for broker_id, broker in brokers.items() if broker_id not in strangers}, position
+        foreign_brokers = {broker.broker_id: broker for broker in brokers.values() if not self._is_ours(broker)}
+        if foreign_brokers != self.foreign_brokers:
+            log.warning("brokers.left_out", broker_ids=sorted(foreign_brokers))
+            self.foreign_brokers = foreign_brokers
+        return {
+            broker_id: broker for broker_id, broker in brokers.items() if broker_id not in foreign_brokers
+        }, position
 
     def forget_watch(self, path: str) -> None:
         """A data watch has fired: the next reading arms it again."""

@@ -101,7 +101,7 @@ class CommitResult(msgspec.Struct):
     refused: list[RefusedWrite] = []
 
 
-class Settlement(msgspec.Struct):
+class BatchResult(msgspec.Struct):
     """How the changes of one batch fared, by their index; a change in neither list met a conflict."""
 
     stood: dict[int, Committed] = {}
@@ -135,7 +135,7 @@ class Store:
         refused: dict[int, RefusedWrite] = {}
         committed: list[Committed] = []
 
-        def settle(settlement: Settlement) -> None:
+        def settle(settlement: BatchResult) -> None:
             stood.update(settlement.stood)
             refused.update(settlement.refused)
 
@@ -183,10 +183,10 @@ class Store:
         if batch:
             yield batch
 
-    async def _settle(self, batch: list[PlannedWrite]) -> Settlement:
+    async def _settle(self, batch: list[PlannedWrite]) -> BatchResult:
         """One transaction until it stands, without the impossible writes. While refusals repeat it is cut smaller, so
         that a batch of nothing but refusals costs about a small transaction for each."""
-        settlement = Settlement()
+        settlement = BatchResult()
         blamed: Counter[int] = Counter()
         if any(isinstance(write, Remove | RemoveBelow) for planned in batch for write in planned.wanted):
             batch = await self._renew(batch, settlement)
@@ -236,7 +236,7 @@ class Store:
         last: Sequence[int],
         refused: tuple[int, int],
         blamed: Counter[int],
-        settlement: Settlement,
+        settlement: BatchResult,
     ) -> list[PlannedWrite]:
         """Returns the part of a refused transaction that goes out again: without conflicts, and without refusals."""
         position, code = refused[0] - len(self._fence), refused[1]
@@ -263,7 +263,7 @@ class Store:
         left = [renewed_ones.get(one.index) if one.index in asked_for else one for one in head]
         return [planned for planned in left if planned is not None and not settlement.knows(planned)]
 
-    async def _renew(self, batch: Sequence[PlannedWrite], settlement: Settlement) -> list[PlannedWrite]:
+    async def _renew(self, batch: Sequence[PlannedWrite], settlement: BatchResult) -> list[PlannedWrite]:
         """Returns the writes that are still possible after a reading; a deletion of a missing node is settled, and a
         node that may not even be read is a refusal."""
         spelled = [one for planned in batch if (one := await self._spelled_out(planned, settlement)) is not None]
@@ -272,7 +272,7 @@ class Store:
         settlement.stood |= {planned.index: Committed(planned.change) for planned in left if not planned.writes}
         return [planned for planned in left if planned.writes]
 
-    async def _spelled_out(self, planned: PlannedWrite, settlement: Settlement) -> PlannedWrite | None:
+    async def _spelled_out(self, planned: PlannedWrite, settlement: BatchResult) -> PlannedWrite | None:
         """`RemoveBelow` as the removals that it comes to now; None when that may not be known."""
         if not any(isinstance(write, RemoveBelow) for write in planned.wanted):
             return planned
@@ -317,7 +317,7 @@ class Store:
             raise FencedError(f"{self._fence[index].path} is not ours any more (code {code})")
 
     async def _read_all(
-        self, batch: Sequence[PlannedWrite], settlement: Settlement
+        self, batch: Sequence[PlannedWrite], settlement: BatchResult
     ) -> tuple[list[PlannedWrite], dict[str, Node | Denied | None]]:
         """The znodes of these changes as they are now, and the changes without those for which one may not be read."""
         unique = list(dict.fromkeys(path for planned in batch for path in planned.paths))
@@ -346,7 +346,7 @@ class Store:
         """The answer was lost: visible writes landed. A transaction lands whole, so where some of it was overwritten
         since, the rest tells."""
         await connected(self._zk)
-        readable, nodes = await self._read_all(batch, Settlement())
+        readable, nodes = await self._read_all(batch, BatchResult())
         told_by = next((node for one in readable for node in one.proofs_in(nodes)), None)
         landed = {}
         for planned in batch:

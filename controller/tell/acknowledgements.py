@@ -68,10 +68,10 @@ def _described(broker: Broker, requests: Sequence[Request], answer: DescribeTopi
     return TopicsDescribed(broker.broker_id, broker.epoch, topics)
 
 
-class Ledger:
+class RefusalLedger:
     """The rows that one broker incarnation refuses, so that their later acceptance is noticed, too."""
 
-    def __init__(self, standing: Ledger | None = None) -> None:
+    def __init__(self, standing: RefusalLedger | None = None) -> None:
         """`standing`: of the same incarnation, which is told everything anew."""
         self._refused: set[TopicIdPartition] = set() if standing is None else standing._refused
         self._in_list: set[TopicIdPartition] = set()

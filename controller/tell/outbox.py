@@ -27,7 +27,7 @@ from controller.core.project.requests import Telling
 from controller.statelog.metrics import Timings
 from controller.tell.acknowledgements import (
     BrokerAnswered,
-    Ledger,
+    RefusalLedger,
     event_for,
     note_refusals,
 )
@@ -84,7 +84,7 @@ class _Outbox:
         self.event_id = event_id
         self.acknowledged_event_id: str | None = None
         self.has_failed_dirs: bool = before is not None and before.has_failed_dirs
-        self.ledger: Ledger = Ledger(None if before is None else before.ledger)
+        self.ledger: RefusalLedger = RefusalLedger(None if before is None else before.ledger)
         self.waiting_since = now
         self.waits = Timings()
         self.has_backlog = asyncio.Event()

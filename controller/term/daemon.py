@@ -18,7 +18,7 @@ import structlog
 from controller.base.tasks import run_apart
 from controller.core.project.znodes import CONTROLLER, CONTROLLER_EPOCH, broker_path, controller_path
 from controller.loop.inbox import NotControllerError
-from controller.loop.watched import LOOK_EVERY_S
+from controller.loop.watched_nodes import LOOK_EVERY_S
 from controller.seat.claim import (
     Claim,
     Seat,

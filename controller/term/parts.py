@@ -50,7 +50,7 @@ class TermParts(msgspec.Struct):
     #: whether this process can speak to a broker, as it is registered
     is_ours: Callable[[Broker], bool] = lambda _: True
     #: whether brokers that it cannot speak to have the better right to the cluster
-    yields_to_strangers: bool = False
+    yields_to_foreign_brokers: bool = False
     #: a controller that is no broker: it leaves a seat alone that was handed back
     is_dedicated: bool = False
     #: the reasons why the broker must not have the seat of this cluster, even when it is offered; asked before it

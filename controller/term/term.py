@@ -34,7 +34,7 @@ from controller.loop.inbox import BusyError, Inbox, Reply
 from controller.loop.loop import Loop
 from controller.loop.reader import Loaded, Reader
 from controller.loop.store import FencedError, Store
-from controller.loop.watched import LOOK_EVERY_S
+from controller.loop.watched_nodes import LOOK_EVERY_S
 from controller.loop.watches import Watches
 from controller.seat.claim import WITNESSED_MAX, Claim, SeatTroubleError, read_seat
 from controller.seat.guard import TermGuard
@@ -77,11 +77,11 @@ class TermRecord(msgspec.Struct, frozen=True):
         return cls(epoch, record.broker_id, record.from_ms, record.to_ms, record.why, record.phases)
 
 
-class StrangersError(Exception):
+class ForeignBrokersError(Exception):
     """This process cannot lead this cluster: nothing was written, and others may have the seat."""
 
 
-class _Ringing:
+class _RingingJournal:
     """Stands beside the journals: every change of belief is recorded at once, whether it makes a line or not."""
 
     def __init__(self, bell: Bell) -> None:
@@ -143,9 +143,9 @@ class Term:
         return round((self._parts.clock() - self._began_at) * 1_000)
 
     @property
-    def strangers(self) -> dict[int, Broker]:
+    def foreign_brokers(self) -> dict[int, Broker]:
         """Registered brokers that this process cannot speak to."""
-        return self._reader.strangers
+        return self._reader.foreign_brokers
 
     @property
     def unread(self) -> Mapping[str, str]:
@@ -228,8 +228,8 @@ class Term:
             self._check_epoch(loaded)
             for _ in self.cluster.loading(loaded.topics, loaded.states, loaded.duties(), loaded.brokers):
                 await asyncio.sleep(0)
-            if self._parts.yields_to_strangers and (theirs := holding(self.cluster, self.strangers)):
-                raise StrangersError(f"brokers {theirs} are none of ours, and the cluster is theirs")
+            if self._parts.yields_to_foreign_brokers and (theirs := holding(self.cluster, self.foreign_brokers)):
+                raise ForeignBrokersError(f"brokers {theirs} are none of ours, and the cluster is theirs")
             started = started_for(loaded, self.claim.controller_epoch)
             is_large = len(loaded.states) >= self._parts.limits.frozen_partitions_min
             loaded.forget_partitions()
@@ -245,7 +245,7 @@ class Term:
             store=Store(self._zk, self.claim, self.guard, self._parts.limits, self._parts.meters),
             inbox=self._inbox,
             outboxes=outboxes,
-            journals=(self._parts.journal, self.recent_lines, _Ringing(self.believed)),
+            journals=(self._parts.journal, self.recent_lines, _RingingJournal(self.believed)),
             limits=self._parts.limits,
             meters=self._parts.meters,
             wall_ms=self._parts.wall_ms,

@@ -123,7 +123,7 @@ class FakeHandle:
         self.meters = Meters()
         self.lines_lost = self.lines_lost_lately = 0
         self.inbox_depth = 0
-        self.strangers: dict[int, Broker] = {}
+        self.foreign_brokers: dict[int, Broker] = {}
         self.unread: dict[str, str] = {}
         self.owed: dict[int, OutboxStatus] = {}
         self.recent_lines: RecentLines | None = RecentLines(4)

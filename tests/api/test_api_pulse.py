@@ -11,8 +11,8 @@ from typing import Any
 import aiohttp
 
 from controller.api.listing import Summaries
+from controller.api.reader_turns import ReaderTurns
 from controller.api.stream.pulse import Pulse
-from controller.api.turns import Turns
 from controller.core.events import CreateTopicAsked
 from controller.core.states import PARTITION_MOVES, REPLICA_MOVES, PartitionStatus
 from controller.statelog.journal import RecentLines
@@ -54,7 +54,7 @@ async def a_beat(handle: FakeHandle, view: View) -> dict[str, Any]:
 async def test_a_beat_is_of_the_term_that_there_is_though_no_sample_was_taken_in_it_yet() -> None:
     handle, view = FakeHandle(), View()
     handle.cluster = a_cluster(live=(1,))
-    pulse = Pulse(view, handle, Summaries(view, Turns()), Turns())
+    pulse = Pulse(view, handle, Summaries(view, ReaderTurns()), ReaderTurns())
     epochs = []
     for handle.controller_epoch in (4, 6):
         beat = await pulse.beat_after(0)

@@ -19,10 +19,10 @@ from prometheus_client.exposition import choose_encoder
 
 from controller.api.listing import Piece
 from controller.api.metrics import PARTITION_GAUGES, Exposition, PartitionSeries
-from controller.api.middleware.quota import Room
+from controller.api.middleware.quota import ConcurrencyLimit
 from controller.api.ports import TopicView
 from controller.api.problems import ProblemError
-from controller.api.turns import Shared, Turns
+from controller.api.reader_turns import ReaderTurns, SharedAnswers
 from controller.base.config import LIMITS, Limits
 from controller.statelog.journal import RecentLines
 from controller.wire.bodies import PartitionRow
@@ -238,14 +238,16 @@ async def test_one_caller_cannot_have_all_streams() -> None:
 # ---------------------------------------------------------------------- turns
 
 
-async def turns_taken(turns: Turns, caller: str, count: int, taken: list[tuple[int, str]], rounds: Rounds) -> None:
+async def turns_taken(
+    turns: ReaderTurns, caller: str, count: int, taken: list[tuple[int, str]], rounds: Rounds
+) -> None:
     for _ in range(count):
         await turns.next(caller)
         taken.append((rounds.number, caller))
 
 
 async def test_a_round_has_one_turn_and_callers_have_theirs_by_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    rounds, turns, taken = Rounds(monkeypatch), Turns(), list[tuple[int, str]]()
+    rounds, turns, taken = Rounds(monkeypatch), ReaderTurns(), list[tuple[int, str]]()
     many = [turns_taken(turns, "many", 10, taken, rounds) for _ in range(10)]
     await asyncio.gather(*many, turns_taken(turns, "one", 10, taken, rounds))
     assert len({number for number, _ in taken}) == len(taken) == 110
@@ -253,7 +255,7 @@ async def test_a_round_has_one_turn_and_callers_have_theirs_by_turns(monkeypatch
 
 
 async def test_a_caller_that_leaves_while_waiting_has_no_turn_and_holds_up_no_other() -> None:
-    turns = Turns()
+    turns = ReaderTurns()
     leaving = [asyncio.create_task(turns.next("a")) for _ in range(3)]
     staying = asyncio.create_task(turns.next("a"))
     await asyncio.sleep(0)
@@ -264,7 +266,7 @@ async def test_a_caller_that_leaves_while_waiting_has_no_turn_and_holds_up_no_ot
 
 def test_while_the_controller_works_readers_have_a_turn_now_and_then() -> None:
     is_working, taken = True, list[float]()
-    turns = Turns(lambda: is_working, Limits(reader_pause_ms=10))
+    turns = ReaderTurns(lambda: is_working, Limits(reader_pause_ms=10))
 
     async def read() -> None:
         nonlocal is_working
@@ -283,7 +285,7 @@ def test_while_the_controller_works_readers_have_a_turn_now_and_then() -> None:
 
 
 async def test_an_answer_begun_before_a_change_is_not_shared_with_callers_after_it() -> None:
-    shared, version, made = Shared[int](kept_s=3_600), 1, 0
+    shared, version, made = SharedAnswers[int](kept_s=3_600), 1, 0
     gate = asyncio.Event()
 
     async def make() -> int:
@@ -306,7 +308,7 @@ async def test_an_answer_begun_before_a_change_is_not_shared_with_callers_after_
 
 
 async def test_while_everything_changes_all_waiting_callers_share_the_next_answer() -> None:
-    shared, made, versions = Shared[int](), 0, iter(range(1_000))
+    shared, made, versions = SharedAnswers[int](), 0, iter(range(1_000))
 
     async def make() -> int:
         nonlocal made
@@ -319,7 +321,7 @@ async def test_while_everything_changes_all_waiting_callers_share_the_next_answe
 
 
 async def test_callers_that_share_a_failure_are_told_and_the_next_one_is_not() -> None:
-    shared, fails = Shared[str](kept_s=3_600), True
+    shared, fails = SharedAnswers[str](kept_s=3_600), True
 
     async def make() -> str:
         await asyncio.sleep(0)
@@ -334,7 +336,7 @@ async def test_callers_that_share_a_failure_are_told_and_the_next_one_is_not() -
 
 
 async def test_no_more_is_kept_than_may_be_and_nothing_for_long() -> None:
-    shared, made = Shared[bytes](kept_s=3_600, sizes_max=100, size=len), Counter[int]()
+    shared, made = SharedAnswers[bytes](kept_s=3_600, sizes_max=100, size=len), Counter[int]()
 
     async def make(number: int) -> bytes:
         made[number] += 1
@@ -344,7 +346,7 @@ async def test_no_more_is_kept_than_may_be_and_nothing_for_long() -> None:
         for number in range(2):
             await shared.ask(number, lambda: 1, partial(make, number))
     assert made == {0: 1, 1: 2}
-    brief = Shared[bytes](kept_s=0)
+    brief = SharedAnswers[bytes](kept_s=0)
     while made[7] < 2:
         await brief.ask(0, lambda: 1, partial(make, 7))
         await asyncio.sleep(0)  # until answers kept for no time at all are forgotten
@@ -354,7 +356,7 @@ async def test_no_more_is_kept_than_may_be_and_nothing_for_long() -> None:
 
 
 def test_a_room_has_places_for_all_callers_and_fewer_for_one() -> None:
-    room = Room(in_all=3, of_one=2, what="costly questions")
+    room = ConcurrencyLimit(in_all=3, of_one=2, what="costly questions")
     first = room.enter("a")
     room.enter("a")
     with pytest.raises(ProblemError, match="2 costly questions of yours"):

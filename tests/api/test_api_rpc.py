@@ -7,7 +7,7 @@ import pytest
 from controller.api.ports import BusyError, Reply
 from controller.base.config import Limits
 from controller.core.codes import Code
-from controller.core.events import AlterPartitionAsked, DrainAsked, Event, IsrWish
+from controller.core.events import AlterPartitionAsked, DrainAsked, Event, IsrProposal
 from controller.loop.inbox import IsrReply, ShutdownReply
 from controller.wire import bodies
 from tests.api.api_support import FakeHandle, View, asking
@@ -39,7 +39,7 @@ async def test_a_leaders_wishes_reach_the_controller_and_its_answer_comes_back()
         200,
         b'{"error_code":0,"topics":[{"topic_id":"t","partitions":[[3,0,1,7,[1,2],10,0]]}]}',
     )
-    wishes = [IsrWish("t", 3, 7, 9, 0, ((1, 101), (2, 102))), IsrWish("t", 4, 7, 9, 0, ())]
+    wishes = [IsrProposal("t", 3, 7, 9, 0, ((1, 101), (2, 102))), IsrProposal("t", 4, 7, 9, 0, ())]
     assert handle.asked == [AlterPartitionAsked(1, 101, wishes)]
 
 

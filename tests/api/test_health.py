@@ -132,7 +132,7 @@ async def test_a_drain_is_yellow_until_nothing_is_led_there() -> None:
 
 async def test_brokers_of_the_other_kind_are_named() -> None:
     handle = a_handle()
-    handle.strangers = {7: Broker(7, 70, "h", 9092, ("PLAINTEXT://h:9092",))}
+    handle.foreign_brokers = {7: Broker(7, 70, "h", 9092, ("PLAINTEXT://h:9092",))}
     reasons = ["broker 7 is of the other kind: it is assigned nothing"]
     assert await health_of(View(ORDERS, brokers=BROKERS), handle) == (200, "yellow", reasons)
 

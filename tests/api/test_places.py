@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller.base.config import LIMITS
-from controller.base.places import FullError, Places, allow_files, limits_within
+from controller.base.connection_slots import ConnectionSlots, NoSlotError, allow_files, limits_within
 
 
 def nothing() -> None:
@@ -13,7 +13,7 @@ def nothing() -> None:
 
 
 def test_the_connection_silent_for_longest_gives_way_and_is_counted_no_more() -> None:
-    places, gone = Places(3, 3), list[int]()
+    places, gone = ConnectionSlots(3, 3), list[int]()
     opened = [places.open("a", lambda number=number: gone.append(number)) for number in range(3)]  # type: ignore[misc]
     opened[0].hear()
     opened[1].work(is_reading=True)
@@ -32,16 +32,16 @@ def test_the_connection_silent_for_longest_gives_way_and_is_counted_no_more() ->
 
 @pytest.mark.parametrize(("in_all", "of_peer", "is_of_peer"), [(2, 9, False), (9, 2, True)])
 def test_where_all_connections_work_none_gives_way(in_all: int, of_peer: int, is_of_peer: bool) -> None:
-    places = Places(in_all, of_peer)
+    places = ConnectionSlots(in_all, of_peer)
     for _ in range(2):
         places.open("a", nothing).work(is_reading=False)
-    with pytest.raises(FullError) as full:
+    with pytest.raises(NoSlotError) as full:
         places.open("a", nothing)
     assert full.value.is_of_peer is is_of_peer
 
 
 def test_one_peer_takes_no_place_of_another() -> None:
-    places = Places(100, 2)
+    places = ConnectionSlots(100, 2)
     other = places.open("b", nothing)
     for _ in range(50):
         places.open("a", nothing)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from brokerstub.isr import IsrKeeper, Question
+from brokerstub.fetch_sessions import FetchSessions
+from brokerstub.isr import IsrKeeper, IsrQuestion
 from brokerstub.replicas import Replicas
-from brokerstub.sessions import Sessions
 from controller.wire.bodies import (
     AlteredRow,
     AlteredTopic,
@@ -26,7 +26,7 @@ class Leader:
         self.now_ms = 0
         self.brokers: dict[int, BrokerEntry] = {one: broker(one) for one in (1, 2, 3)}
         self.replicas = Replicas(1, {}, lambda: "log")
-        self.sessions = Sessions(self.leader_epoch_of, lambda: 7)
+        self.sessions = FetchSessions(self.leader_epoch_of, lambda: 7)
         self.isr = IsrKeeper(
             self.replicas, self.sessions, self.brokers.get, lag_ms=LAG_MS, partitions_max=partitions_max
         )
@@ -56,7 +56,7 @@ class Leader:
         self.brokers[entry.id] = entry
         self.isr.on_broker(entry.id, self.now_ms)
 
-    def ask(self) -> Question | None:
+    def ask(self) -> IsrQuestion | None:
         return self.isr.ask(self.now_ms)
 
     def wishes(self) -> Wishes:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from brokerstub.asker import Aim
+from brokerstub.alter_partition import Attempt
 from brokerstub.metadata import MetadataCache
 from brokerstub.notifications import DirectIsrWriter, Notifications, writes_directly
 from controller.base.config import LIMITS, BrokerConfig, ConfigError
@@ -87,7 +87,7 @@ class Scene:
     async def ask(self) -> list[AlteredRow] | None:
         question = self.leader.ask()
         assert question is not None
-        answer = await self.asker._ask(question, Aim(question, 100, 1, Incarnation(9, None), None))
+        answer = await self.asker._ask(question, Attempt(question, 100, 1, Incarnation(9, None), None))
         return None if answer is None else [one for topic in answer.topics for one in topic.partitions]
 
     @property

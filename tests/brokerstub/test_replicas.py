@@ -10,7 +10,7 @@ import pytest
 
 from brokerstub.log_dirs import ReplicaLog
 from brokerstub.multipart_lists import pieces
-from brokerstub.replicas import Replica, Replicas, SetAside, Taken
+from brokerstub.replicas import Replica, Replicas, RequestEffects, SetAside
 from controller.core.codes import Code
 from controller.wire.bodies import (
     AlteredRow,
@@ -33,7 +33,7 @@ def keys(on_disk: list[Replica]) -> list[tuple[str, int]]:
     return [replica.key for replica in on_disk]
 
 
-def codes(taken: Taken) -> list[int]:
+def codes(taken: RequestEffects) -> list[int]:
     return [refusal.error_code for refusal in taken.refused]
 
 

@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 from brokerstub.fetch import Following
-from brokerstub.sessions import SESSIONS_MAX, Moved, Sessions
+from brokerstub.fetch_sessions import SESSIONS_MAX, CountingChange, FetchSessions
 from controller.core.codes import Code
 from controller.wire.bodies import FetchAnswer, FetchRequest, FetchRow
 from tests.brokerstub.support import fetch
@@ -22,8 +22,8 @@ class Leader:
     def __init__(self) -> None:
         ids = count(7)
         self.leader_epochs = {KEYS[0]: 3, KEYS[1]: 3}
-        self.sessions = Sessions(self.leader_epochs.get, lambda: next(ids))
-        self.moved: list[Moved] = []
+        self.sessions = FetchSessions(self.leader_epochs.get, lambda: next(ids))
+        self.moved: list[CountingChange] = []
 
     def take(
         self, request: FetchRequest, *, follower: int = FOLLOWER, epoch: int = EPOCH, now_ms: int = 0
@@ -126,7 +126,7 @@ def test_a_silent_follower_is_forgotten_with_the_time_it_was_last_heard(leader: 
     leader.take(fetch((0, 3)), now_ms=100)
     leader.take(fetch((0, 3)), follower=3, now_ms=200)
     assert leader.sessions.drop_silent(before_ms=100) == []
-    assert leader.sessions.drop_silent(before_ms=101) == [Moved(KEYS[0], FOLLOWER, 100)]
+    assert leader.sessions.drop_silent(before_ms=101) == [CountingChange(KEYS[0], FOLLOWER, 100)]
     assert leader.take(fetch(session=7, sequence=1)).error_code == Code.FETCH_SESSION_ID_NOT_FOUND
 
 
@@ -181,9 +181,9 @@ def test_a_long_list_is_said_in_several_requests() -> None:
     pair = Pair(partitions_max=1)
     pair.want(0, 1)
     pair.exchange()
-    assert (pair.listed, pair.following.has_news) == ([0], True)
+    assert (pair.listed, pair.following.has_unsent_changes) == ([0], True)
     pair.exchange()
-    assert (pair.listed, pair.following.has_news, pair.leader.counting) == ([1], False, [0, 1])
+    assert (pair.listed, pair.following.has_unsent_changes, pair.leader.counting) == ([1], False, [0, 1])
 
 
 def test_a_lost_request_is_made_up_for_by_the_next_one() -> None:
@@ -219,6 +219,6 @@ def test_news_that_come_during_a_request_are_said_by_the_next_one() -> None:
     request = pair.following.request()
     pair.following.want("id-orders", FetchRow(0, 4, "log"))
     pair.following.on_answer(pair.leader.take(request))
-    assert pair.following.has_news
+    assert pair.following.has_unsent_changes
     pair.exchange()
     assert pair.listed == [0]

@@ -61,7 +61,7 @@ class Visit:
             for node in fault["nodes"]
         ]
 
-    def strangers(self, *hosts: str) -> list[str]:
+    def foreign_brokers(self, *hosts: str) -> list[str]:
         """Addresses asked that belong to none of these."""
         ours = tuple(f"http://{host}/" for host in hosts)
         return [url for url in self.urls if not url.startswith(ours) and not re.match("(about|blob|data):", url)]

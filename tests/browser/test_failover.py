@@ -92,7 +92,7 @@ async def test_a_visitor_kills_brokers_and_sees_the_failover_as_it_happens(tmp_p
         await visit.until("document.querySelector('#verdict strong').textContent === 'Degraded'")
         await look_around(visit, controller)
         assert visit.complaints == []
-        assert visit.strangers(address) == []
+        assert visit.foreign_brokers(address) == []
 
 
 async def create_a_topic(visit: Visit) -> None:

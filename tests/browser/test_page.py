@@ -71,7 +71,7 @@ async def a_page(
         await visit.until(IS_LIVE)
         yield visit
         assert visit.complaints == []
-        assert visit.strangers(urlsplit(url).netloc) == []
+        assert visit.foreign_brokers(urlsplit(url).netloc) == []
         handle.recent_lines.close()
 
 

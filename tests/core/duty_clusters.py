@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from controller.core.belief.cluster import Cluster
 from controller.core.belief.duties import UNCLEAN
 from controller.core.changes.cluster import Change, Committed
-from controller.core.changes.duties import ConfigFound, DirsFound, DrainGranted
+from controller.core.changes.duties import ConfigFound, DrainGranted, FailedDirsFound
 from controller.core.model import NO_LEADER, Leadership, Replicas
 from tests.builders import a_broker, a_cluster, a_leadership
 
@@ -42,7 +42,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
             changes.append(DrainGranted(broker_id, a_broker(broker_id).epoch, what == "leaves"))
         elif what == "failed":
             failed = frozenset(("orders", number) for number in draw(st.frozensets(st.integers(0, PARTITIONS - 1))))
-            changes.append(DirsFound(broker_id, a_broker(broker_id).epoch, failed))
+            changes.append(FailedDirsFound(broker_id, a_broker(broker_id).epoch, failed))
         elif what == "suspect":
             cluster.duties.suspect_ids |= {broker_id}
     if (value := draw(st.sampled_from([None, None, "true", "false"]))) is not None:

@@ -35,9 +35,9 @@ from controller.core.changes.duties import DeletionQueued, RepeatedTo, ReplicasP
 from controller.core.operations import Create, Delete
 from controller.core.project.requests import Telling
 from controller.core.project.znodes import Remove, RemoveBelow, Write
-from controller.core.states import Cost, Item, Receivers, ReplicaStatus, Status, Tells, Without
+from controller.core.states import Cost, Item, Receivers, ReplicaStatus, Status, TellingWithoutMove, Tells
 
-Row = tuple[Status, Status] | Without
+Row = tuple[Status, Status] | TellingWithoutMove
 #: a partition: topic and number
 Key = tuple[str, int]
 
@@ -119,7 +119,7 @@ class _Carriers:
                         self._partitions[topic, number] = (move.source, move.target)
                     else:
                         self._note_replica((topic, number), move.broker_id, (move.source, move.target))
-        self._without: dict[Key | str, Without] = {}
+        self._without: dict[Key | str, TellingWithoutMove] = {}
         self._again: set[int] = set()
         self._came_or_went: set[int] = set()
         for one in step.committed:
@@ -135,19 +135,19 @@ class _Carriers:
     def _note(self, change: object) -> None:
         match change:
             case StateDecided(by_leader=True, topic=topic, partition=number):
-                self._without[topic, number] = Without.ISR_ASKED
+                self._without[topic, number] = TellingWithoutMove.ISR_ASKED
             case StateDecided(topic=topic, partition=number):
-                self._without[topic, number] = Without.LED_ON
+                self._without[topic, number] = TellingWithoutMove.LED_ON
             case TopicWritten(name=topic, touched=None) | TopicIdGiven(topic=topic):
-                self._without[topic] = Without.TOLD_ANEW
+                self._without[topic] = TellingWithoutMove.TOLD_ANEW
             case TopicWritten(name=topic, states=states):
-                self._without[topic] = Without.REASSIGNED
+                self._without[topic] = TellingWithoutMove.REASSIGNED
                 for state in states:
-                    self._without[topic, state.partition] = Without.LED_ON
+                    self._without[topic, state.partition] = TellingWithoutMove.LED_ON
             case StateFound(topic=topic, partition=number):
-                self._without[topic, number] = Without.FOUND
+                self._without[topic, number] = TellingWithoutMove.FOUND
             case TopicIdDropped(topic=topic) | DeletionQueued(topic=topic) | TopicGone(name=topic):
-                self._without[topic] = Without.FORGOTTEN
+                self._without[topic] = TellingWithoutMove.FORGOTTEN
             case RepeatedTo(broker_id=broker_id) | ReplicasProbed(broker_id=broker_id):
                 self._again.add(broker_id)
             case BrokerLive(broker=broker):
@@ -164,31 +164,31 @@ class _Carriers:
             if thing.item in (Item.PARTITIONS, Item.ERASE_PARTITIONS):
                 moved = {row for key, row in self._partitions.items() if key[0] == thing.topic}
             without = self._without.get(thing.topic)
-            return [(row, None) for row in moved] or [(without or Without.ERASED, None)]
+            return [(row, None) for row in moved] or [(without or TellingWithoutMove.ERASED, None)]
         key = thing.topic, thing.number
         moved_replicas = ((row, broker_id) for broker_id, row in self._replicas[key] if row != _IN_SYNC)
         replicas: list[tuple[Row, int | None]] = list(moved_replicas)
         if thing.item in (Item.STOP, Item.DELETE):
             return [(row, broker_id) for row, broker_id in replicas if broker_id == thing.receiver]
         if thing.item in (Item.ERASE_STATE, Item.ERASE_PARTITION):
-            return [(Without.ERASED, None)]
+            return [(TellingWithoutMove.ERASED, None)]
         joined = {broker.broker_id for broker in self._telling.joined}
         if thing.receiver in joined:
             own = [one for one in replicas if one[1] == thing.receiver]
-            return own if own and thing.item is Item.LEADER_AND_ISR else [(Without.BROKER_COMES, None)]
+            return own if own and thing.item is Item.LEADER_AND_ISR else [(TellingWithoutMove.BROKER_COMES, None)]
         without = self._without.get(key)
-        if without is Without.ISR_ASKED:
+        if without is TellingWithoutMove.ISR_ASKED:
             return [(without, None)]
         if key in self._partitions:
-            found: list[tuple[Row, int | None]] = [(without, None)] if without is Without.FOUND else []
+            found: list[tuple[Row, int | None]] = [(without, None)] if without is TellingWithoutMove.FOUND else []
             return [(self._partitions[key], None), *found]
         if replicas:
             return replicas
         if without is None and thing.receiver in self._again and thing.item is Item.LEADER_AND_ISR:
-            return [(Without.TOLD_AGAIN, None)]
+            return [(TellingWithoutMove.TOLD_AGAIN, None)]
         without = without or self._without.get(thing.topic)
         if without is None and self._hosts(key):
-            without = Without.BROKER_COMES
+            without = TellingWithoutMove.BROKER_COMES
         return [] if without is None else [(without, None)]
 
     def _hosts(self, key: Key) -> bool:
@@ -221,14 +221,14 @@ class _Carriers:
 
 
 def _cost_of(row: Row) -> Cost | None:
-    if isinstance(row, Without):
+    if isinstance(row, TellingWithoutMove):
         return states.WITHOUT_A_MOVE.get(row)
     tables: dict[Any, Cost] = {**states.PARTITION_MOVES, **states.REPLICA_MOVES}
     return tables.get(row)
 
 
 def name_of(row: Row) -> str:
-    return row.value if isinstance(row, Without) else f"{row[0].value} -> {row[1].value}"
+    return row.value if isinstance(row, TellingWithoutMove) else f"{row[0].value} -> {row[1].value}"
 
 
 def _written(writes: Iterable[Write]) -> Iterator[Thing]:

@@ -17,11 +17,11 @@ from controller.core.changes.cluster import (
 )
 from controller.core.changes.duties import (
     DeletionQueued,
-    DirsFound,
     DrainGranted,
     ElectionsFailed,
+    FailedDirsFound,
     NodeRemoved,
-    Reported,
+    OperatorErrorReported,
 )
 from controller.core.codes import Code
 from controller.core.elections import preferred
@@ -92,7 +92,7 @@ def test_an_election_that_the_first_replica_cannot_win_changes_nothing(broken: s
     if broken == "draining":
         believing(cluster, DrainGranted(1, 11, is_shutdown=False))
     if broken == "bad directory":
-        believing(cluster, DirsFound(1, 11, frozenset({("orders", 0)})))
+        believing(cluster, FailedDirsFound(1, 11, frozenset({("orders", 0)})))
     settled = elect(cluster, ("orders", 0))
     assert codes(settled) == {"orders-0": Code.PREFERRED_LEADER_NOT_AVAILABLE}
     assert settled.writes == [[]]
@@ -173,7 +173,7 @@ def test_an_unclean_election_without_an_online_replica_elects_none_and_writes_no
 
 def test_an_unclean_election_passes_over_a_replica_on_a_bad_directory() -> None:
     cluster = a_cluster(orders=[[1, 2, 3]], live=(2, 3), states={"orders-0": a_leadership(NO_LEADER, [1], 4)})
-    believing(cluster, DirsFound(2, 12, frozenset({("orders", 0)})))
+    believing(cluster, FailedDirsFound(2, 12, frozenset({("orders", 0)})))
     assert elect(cluster, ("orders", 0), is_unclean=True).states["orders-0"].leader == 3
 
 
@@ -207,7 +207,7 @@ def test_a_request_node_that_asks_for_nothing_possible_is_removed_once(partition
 
 def test_a_request_node_that_makes_no_sense_is_reported_and_removed() -> None:
     settled, zookeeper = node_seen(moved(1, of=1), ElectionNodeSeen((), 0, "not a PartitionsZnode: b'{'"))
-    [reported] = settled.of(Reported)
+    [reported] = settled.of(OperatorErrorReported)
     assert reported.trouble == "not a PartitionsZnode: b'{'"
     assert [line.reason for line in settled.lines] == [f"node {PREFERRED_ELECTION}: not a PartitionsZnode: b'{{'"]
     assert PREFERRED_ELECTION not in zookeeper.nodes

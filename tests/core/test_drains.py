@@ -13,9 +13,9 @@ from controller.core.belief.duties import Drain
 from controller.core.changes.cluster import Change, Committed, StateDecided
 from controller.core.changes.duties import (
     DeletionQueued,
-    DirsFound,
     DrainEnded,
     DrainGranted,
+    FailedDirsFound,
     RepeatedTo,
 )
 from controller.core.codes import Code
@@ -231,7 +231,7 @@ def test_partitions_never_led_do_not_stop_a_drain() -> None:
 
 
 def test_a_replica_on_a_bad_directory_takes_no_leadership_over() -> None:
-    cluster = believing(a_cluster(orders=[[1, 2, 3]]), DirsFound(2, 12, frozenset({("orders", 0)})))
+    cluster = believing(a_cluster(orders=[[1, 2, 3]]), FailedDirsFound(2, 12, frozenset({("orders", 0)})))
     assert settle(cluster, BY_HAND).states["orders-0"].leader == 3
 
 

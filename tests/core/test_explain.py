@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from controller.core.belief.cluster import Cluster
 from controller.core.belief.duties import Deletion
 from controller.core.changes.cluster import Committed, StateDecided
-from controller.core.changes.duties import DirsFound, DrainGranted
+from controller.core.changes.duties import DrainGranted, FailedDirsFound
 from controller.core.events import ElectAsked, TermStarted
 from controller.core.model import NO_LEADER, Leadership
 from controller.core.questions.explain import LEAVING, Explanation, explain
@@ -94,7 +94,7 @@ def test_each_replica_has_its_reason() -> None:
     cluster = a_cluster(
         live=(1, 2, 3, 4), orders=[[1, 2, 3, 4, 5]], states={"orders-0": a_leadership(2, [2, 3, 4, 5], 3)}
     )
-    granted, failed = DrainGranted(3, 13, is_shutdown=False), DirsFound(4, 14, frozenset({("orders", 0)}))
+    granted, failed = DrainGranted(3, 13, is_shutdown=False), FailedDirsFound(4, 14, frozenset({("orders", 0)}))
     cluster.apply([Committed(granted, 0), Committed(failed, 0)])
     explanation = explain(cluster, "orders", 0)
     assert whys(explanation) == {

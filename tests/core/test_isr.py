@@ -19,7 +19,7 @@ from controller.core.changes.cluster import (
 )
 from controller.core.codes import Code
 from controller.core.decide.isr import verdicts_for
-from controller.core.events import AlterPartitionAsked, IsrWish, ReassignAsked, StatesSeen
+from controller.core.events import AlterPartitionAsked, IsrProposal, ReassignAsked, StatesSeen
 from controller.core.model import NO_LEADER, NO_VERSION, RECOVERED, RECOVERING
 from controller.core.states import PartitionStatus
 from tests.builders import (
@@ -47,7 +47,7 @@ def the_cluster(**given: Any) -> Cluster:
     return a_cluster(**{"live": (1, 2, 3, 4), "orders": [[1, 2, 3]], "states": states, "version": 3, **given})
 
 
-def ask(*wishes: IsrWish, by: int = 1, epoch: int | None = None) -> AlterPartitionAsked:
+def ask(*wishes: IsrProposal, by: int = 1, epoch: int | None = None) -> AlterPartitionAsked:
     return AlterPartitionAsked(by, a_broker(by).epoch if epoch is None else epoch, wishes)
 
 

@@ -10,8 +10,8 @@ from controller.core.belief.cluster import Cluster
 from controller.core.changes.cluster import Change, Committed, NotificationRead
 from controller.core.changes.duties import (
     DeletionQueued,
-    DirsFound,
-    DirsNoted,
+    FailedDirsFound,
+    FailedDirsNoted,
     ReplicasProbed,
 )
 from controller.core.codes import Code
@@ -110,7 +110,7 @@ def test_that_a_broker_has_failed_directories_is_written_down_before_anything_mo
     zookeeper = zookeeper_of(cluster)
     settled = settle(cluster, answered(failed="orders-0"), zookeeper)
     assert generic(zookeeper.nodes[FAILED_DIRS_OF_1].data) == {"broker_epoch": 11}
-    assert [type(change) for change in settled.steps[0]] == [DirsFound, DirsNoted]
+    assert [type(change) for change in settled.steps[0]] == [FailedDirsFound, FailedDirsNoted]
 
 
 def test_everybody_is_told_which_replicas_are_offline_and_which_are_no_more() -> None:
@@ -190,7 +190,7 @@ def test_an_isr_does_not_grow_by_a_failed_replica() -> None:
 
 def test_a_failed_replica_is_not_elected_and_a_sound_one_of_the_same_broker_is() -> None:
     cluster = a_cluster(orders=[[2, 1], [2, 1]])
-    believing(cluster, DirsFound(1, 11, frozenset({("orders", 0)})))
+    believing(cluster, FailedDirsFound(1, 11, frozenset({("orders", 0)})))
     settled = settle(cluster, brokers_seen(1, 3))
     assert {name: state.leader for name, state in settled.states.items()} == {"orders-0": NO_LEADER, "orders-1": 1}
 
@@ -198,7 +198,7 @@ def test_a_failed_replica_is_not_elected_and_a_sound_one_of_the_same_broker_is()
 def test_failed_replicas_are_forgotten_with_the_topic() -> None:
     """One made anew under its name has new replicas, which may lie elsewhere."""
     cluster = believing(
-        a_cluster(orders=[[1]], users=[[1]]), DirsFound(1, 11, frozenset({("orders", 0), ("users", 0)}))
+        a_cluster(orders=[[1]], users=[[1]]), FailedDirsFound(1, 11, frozenset({("orders", 0), ("users", 0)}))
     )
     settle(cluster, TopicsSeen([a_topic_fact("users", [1])], LOADED + 20, frozenset({"users"})))
     assert failed_at(cluster) == {"users-0"}
@@ -206,7 +206,7 @@ def test_failed_replicas_are_forgotten_with_the_topic() -> None:
 
 @pytest.mark.parametrize("seen", [(2, 3), (a_broker(1, epoch=99), 2, 3)])
 def test_failed_replicas_are_forgotten_with_the_registration(seen: tuple[int, ...]) -> None:
-    cluster = believing(a_cluster(orders=[[1, 2]]), DirsFound(1, 11, frozenset({("orders", 0)})))
+    cluster = believing(a_cluster(orders=[[1, 2]]), FailedDirsFound(1, 11, frozenset({("orders", 0)})))
     settle(cluster, brokers_seen(*seen))
     assert failed_at(cluster) == set()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.core.changes.duties import NodeRemoved, ReassignNodeWritten, Reported
+from controller.core.changes.duties import NodeRemoved, OperatorErrorReported, ReassignNodeWritten
 from controller.core.events import ReassignAsked, ReassignNodeSeen
 from controller.core.formats import encode
 from controller.core.project.znodes import REASSIGN, broker_path
@@ -66,7 +66,7 @@ def test_a_node_may_ask_for_a_broker_that_joined_just_now_and_died_with_its_cont
 def test_a_node_of_nonsense_is_reported_once_and_removed(data: bytes) -> None:
     field = Field(orders=[[1, 2]])
     settled = field.put_node(data)
-    assert len(settled.of(Reported)) == len(settled.of(NodeRemoved)) == 1
+    assert len(settled.of(OperatorErrorReported)) == len(settled.of(NodeRemoved)) == 1
     assert not field.has_node
     assert field.see_node().changes == []
     field.put_node(node(orders_0=[3]))
@@ -95,7 +95,7 @@ def test_an_entry_that_cannot_be_taken_is_reported_and_dropped_and_the_others_ar
 ) -> None:
     field = Field(orders=[[1, 2], [1, 2]])
     settled = field.put_node(node(**entry, orders_0=[3]))
-    assert len(settled.of(Reported)) == 1
+    assert len(settled.of(OperatorErrorReported)) == 1
     assert list(field.cluster.duties.reassign_targets) == [("orders", 0)]
     assert field.see_node().changes == []
     field.sync()

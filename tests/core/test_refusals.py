@@ -15,8 +15,8 @@ from controller.core.changes.cluster import (
 )
 from controller.core.changes.duties import (
     BrokerNoted,
-    DirsNoted,
     DrainEnded,
+    FailedDirsNoted,
     TermRecorded,
 )
 from controller.core.codes import Code
@@ -93,7 +93,7 @@ def with_refused(change: Change, *, is_asked: bool = False) -> Cluster:
     return cluster
 
 
-NOTES: list[Change] = [DrainEnded(1, "over"), DirsNoted(1, -1, has_failed=False), TermRecorded(1, None)]
+NOTES: list[Change] = [DrainEnded(1, "over"), FailedDirsNoted(1, -1, has_failed=False), TermRecorded(1, None)]
 
 
 @pytest.mark.parametrize("change", NOTES, ids=lambda one: type(one).__name__)
@@ -103,7 +103,7 @@ def test_a_note_that_was_refused_is_wanted_again_as_time_passes(change: Change) 
 
 
 def test_a_note_that_is_not_true_any_more_is_not_wanted_again() -> None:
-    cluster = with_refused(DirsNoted(7, 70, has_failed=True))
+    cluster = with_refused(FailedDirsNoted(7, 70, has_failed=True))
     assert steps_of(cluster, TimePassed()) == [], "there is no such broker"
     cluster = with_refused(DrainEnded(7, "over"))
     cluster.duties.drains[7] = Drain(70, is_shutdown=False)

@@ -41,7 +41,7 @@ from controller.zookeeper.port import (
     refusal_for,
 )
 from tests.fakes.acls import READ, allows, identities_of
-from tests.fakes.tree import Asker, Told, brief_of
+from tests.fakes.tree import RequestContext, Told, brief_of
 from tests.fakes.watches import FakeWatches
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class FakeClient:
         self.calls: list[str] = []
         self._server = server
         self._chroot = chroot
-        self._asker = Asker(session_id, frozenset(), chroot=chroot)
+        self._asker = RequestContext(session_id, frozenset(), chroot=chroot)
         self._answered_at = server.clock()
         self._zxid = server.zxid
         self._watches = FakeWatches()
@@ -84,7 +84,7 @@ class FakeClient:
 
     def introduce(self, auth: str | None, *, owns: bool = False) -> None:
         """Send the identity, as `zk.connect` does: "digest:user:password"."""
-        self._asker = Asker(self.session_id, identities_of(auth), owns, self._chroot)
+        self._asker = RequestContext(self.session_id, identities_of(auth), owns, self._chroot)
 
     @property
     def deadline(self) -> float:

@@ -71,7 +71,7 @@ class Znode:
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class RequestContext:
     """The client of a transaction: its session, the identities that its connection has proved (None: the test, which
     may do all), and the protection of the nodes that it makes."""
 
@@ -105,7 +105,7 @@ class Tree:
         self._events: list[Told] = []
 
     def apply(
-        self, ops: Sequence[Op], zxid: int, now_ms: int, asker: Asker, refusal_of: Callable[[Op], int | None]
+        self, ops: Sequence[Op], zxid: int, now_ms: int, asker: RequestContext, refusal_of: Callable[[Op], int | None]
     ) -> tuple[tuple[OpResult, ...], list[Told]]:
         """Returns a result for each operation, and the events for watches (none if it was refused)."""
         self._undo, self._events = [], []
@@ -158,7 +158,7 @@ class Tree:
                 events.append(WatchEvent(EventKind.DELETED if node is None else EventKind.CHILDREN, path))
         return events
 
-    def _apply_one(self, op: Op, zxid: int, now_ms: int, asker: Asker) -> OpResult:
+    def _apply_one(self, op: Op, zxid: int, now_ms: int, asker: RequestContext) -> OpResult:
         if isinstance(op, Create):
             return self._create(op, zxid, now_ms, asker)
         if isinstance(op, Delete):
@@ -174,7 +174,7 @@ class Tree:
             raise OpRefusedError(NoNodeError.code)
         return node
 
-    def _create(self, op: Create, zxid: int, now_ms: int, asker: Asker) -> OpResult:
+    def _create(self, op: Create, zxid: int, now_ms: int, asker: RequestContext) -> OpResult:
         parent_path = parent_of(op.path)
         try:
             acl = asker.acl_for(op.path)
@@ -201,7 +201,7 @@ class Tree:
         self._tell((EventKind.CREATED, path), (EventKind.CHILDREN, parent_path))
         return OpResult(0, 0, path)
 
-    def _delete(self, op: Delete, zxid: int, asker: Asker) -> OpResult:
+    def _delete(self, op: Delete, zxid: int, asker: RequestContext) -> OpResult:
         path = op.path
         if path == "/":
             raise OpRefusedError(_BAD_ARGUMENTS)
@@ -244,7 +244,7 @@ class Tree:
         self._events += [Told(WatchEvent(kind, path), self.nodes[path].acl) for kind, path in events]
 
 
-def _demand(node: Znode, perm: int, asker: Asker) -> None:
+def _demand(node: Znode, perm: int, asker: RequestContext) -> None:
     if not allows(node.acl, perm, asker.identities):
         raise OpRefusedError(NoAuthError.code)
 

@@ -29,7 +29,7 @@ from controller.zookeeper.port import (
 from tests.fakes.acls import READ, Grant, allows
 from tests.fakes.client import FakeClient
 from tests.fakes.clock import FakeClock
-from tests.fakes.tree import Asker, Told, Tree, Znode
+from tests.fakes.tree import RequestContext, Told, Tree, Znode
 
 __all__ = ["Commit", "FakeClient", "FakeClock", "FakeZooKeeper"]
 
@@ -139,11 +139,11 @@ class FakeZooKeeper:
         node = self.tree.nodes.get(path)
         return None if node is None else node.data
 
-    def commit(self, session_id: int, ops: Sequence[Op], asker: Asker | None = None) -> TransactionAnswer:
+    def commit(self, session_id: int, ops: Sequence[Op], asker: RequestContext | None = None) -> TransactionAnswer:
         """A transaction of a client (`asker`), of a session that ends, or of the test (0): all of it or nothing;
         watches fire before it returns."""
         self.zxid += 1  # a refused one takes a zxid, too
-        client = Asker(session_id) if asker is None else asker
+        client = RequestContext(session_id) if asker is None else asker
         results, told = self.tree.apply(ops, self.zxid, self.now_ms, client, lambda op: self._refusal_of(op, client))
         refused = refused_in(results)
         if refused is not None and refused[1] == THROTTLED:
@@ -177,7 +177,7 @@ class FakeZooKeeper:
         node = self.tree.nodes[path]
         node.acl, node.acl_version = grants, node.acl_version + 1
 
-    def readable(self, path: str, kind: str, asker: Asker) -> Znode:
+    def readable(self, path: str, kind: str, asker: RequestContext) -> Znode:
         """The znode, or the refusal with which a read of it is answered."""
         named = client_path_for(path, asker.chroot)
         if (code := self._standing_code(path, kind)) is not None:
@@ -189,7 +189,7 @@ class FakeZooKeeper:
             raise NoAuthError(named)
         return node
 
-    def _refusal_of(self, op: Op, asker: Asker) -> int | None:
+    def _refusal_of(self, op: Op, asker: RequestContext) -> int | None:
         if asker.identities is None:
             return None
         code = self._refusals.pop(op.path, None)

@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from brokerstub.lab.ports import free_port
 from brokerstub.lab.zookeeper import ZooKeeperServer
-from tests.faults.chaos.field import Field, Injury
+from tests.faults.chaos.target_cluster import Field, Injury
 from tests.integration.cluster import Broker, a_cluster
 
 

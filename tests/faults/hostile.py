@@ -1,4 +1,4 @@
-"""The harm of a hostile tool beside nonsense (`nonsense.py`): it forbids, removes, rewrites nodes.
+"""The harm of a hostile tool beside malformed content (`malformed_znodes.py`): it forbids, removes, rewrites nodes.
 
 Pure: simulated and real clusters suffer the same, each from hands of its own. Half of these fall on nodes that only one
 topic or one broker hangs on, and none of them may move the seat; those on the seat's own nodes may.

@@ -12,8 +12,8 @@ from controller.core.events import DrainAsked
 from controller.core.operations import Set
 from controller.core.project.znodes import state_path
 from tests.faults.checker.history import Call, Commit, Fault, History, HistoryError, Lag, Starved, Write
-from tests.faults.checker.known import Written
 from tests.faults.checker.replay import State
+from tests.faults.checker.replay_facts import Written
 from tests.faults.checker.rules_admin_requests import s26_preferred_elections_name_the_first_replica
 from tests.faults.checker.verdict import RUN_RULES, STEP_RULES, judge, report
 from tests.faults.hostile import HIDE, LOCK, REMOVE, hidden_topics

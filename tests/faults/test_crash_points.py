@@ -23,7 +23,7 @@ FEARED = {
     ("brokerstub/broker.py", "on_leader_and_isr"),
     ("brokerstub/registration.py", "_try_to_register"),
     ("brokerstub/fetch.py", "_fetch"),
-    ("brokerstub/asker.py", "_ask"),
+    ("brokerstub/alter_partition.py", "_ask"),
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from controller.core.events import DrainAsked, UndrainAsked
 from controller.core.operations import Create, Delete
 from controller.core.project.znodes import BROKER_IDS, CONTROLLER, DELETE_TOPICS, DRAINING, TOPICS, topic_path
-from controller.loop.watched import LOOK_EVERY_S
+from controller.loop.watched_nodes import LOOK_EVERY_S
 from tests.fakes.acls import ALL, OPEN, READ, grant_to_all
 from tests.faults.hostile import HIDE, HIDE_SEAT
 from tests.faults.story import Stage, staged

@@ -9,7 +9,7 @@ import pytest
 from brokerstub.lab.http_proxy import GARBAGE
 from brokerstub.lab.proxy import Direction
 from tests.faults.chaos import links
-from tests.faults.chaos.field import Field
+from tests.faults.chaos.target_cluster import Field
 from tests.faults.conftest import aimed_at, healed, sessions_of
 from tests.waiting import until
 

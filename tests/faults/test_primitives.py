@@ -10,7 +10,7 @@ import pytest
 
 from brokerstub.lab.zookeeper import Ensemble
 from tests.faults.chaos import primitives
-from tests.faults.chaos.field import Field, is_stopped
+from tests.faults.chaos.target_cluster import Field, is_stopped
 from tests.faults.conftest import aimed_at, begun_anew, healed, sessions_of
 from tests.integration.cluster import SESSION_TIMEOUT_MS, TICK_MS, Broker, a_cluster, now_ms
 from tests.waiting import until

@@ -15,7 +15,7 @@ from controller.core.project.znodes import (
     state_path,
     topic_path,
 )
-from controller.loop.watched import LOOK_EVERY_S
+from controller.loop.watched_nodes import LOOK_EVERY_S
 from tests.faults.checker.rules_notifications import CONFIG_CHANGES_KEPT_MS
 from tests.faults.story import Stage, scene, staged
 

@@ -9,11 +9,11 @@ import pytest
 from controller.core.events import CreateTopicAsked
 from controller.core.operations import Delete, Set
 from controller.core.project.znodes import ISR_NOTIFICATIONS
-from tests.faults.chaos.field import Field
 from tests.faults.chaos.spoiling import spoil as spoil_really
+from tests.faults.chaos.target_cluster import Field
 from tests.faults.conftest import healed
 from tests.faults.hostile import below
-from tests.faults.nonsense import CONFIG, SPOILED, STATE, TOPIC
+from tests.faults.malformed_znodes import CONFIG, SPOILED, STATE, TOPIC
 from tests.faults.simulate.spoiling import repair, spoil
 from tests.faults.story import Stage, staged
 from tests.waiting import until

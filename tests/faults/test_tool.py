@@ -16,8 +16,8 @@ from kazoo.exceptions import KazooException, NoAuthError, NotEmptyError
 from brokerstub.lab.ports import free_port
 from brokerstub.lab.zookeeper import ZooKeeperServer
 from tests.faults import hostile
-from tests.faults.chaos.field import Field, Injury
 from tests.faults.chaos.pulse import waits_of
+from tests.faults.chaos.target_cluster import Field, Injury
 from tests.faults.chaos.tool import CHILD, HANDS, READERS, log_in
 from tests.faults.operations import TOPICS
 from tests.integration.cluster import cluster_for, until

@@ -8,9 +8,9 @@ import pytest
 
 from tests.faults.chaos.harms import HARMS
 from tests.faults.chaos.steps import HIT
-from tests.faults.checker.holding import HOLDING
+from tests.faults.checker.slow_faults import HOLDING
+from tests.faults.simulate.delays import ENDS_WITHIN_MS
 from tests.faults.simulate.harms import FAULTS
-from tests.faults.simulate.late import ENDS_WITHIN_MS
 from tests.faults.story import Stage, staged
 
 

@@ -52,7 +52,7 @@ def good_bytes() -> History:
 def a_good_history() -> History:
     """a copy to be spoiled."""
     good = good_bytes()
-    names = ("commits", "rpcs", "heard", "askings", "readings", "lines", "calls", "faults", "bugs")
+    names = ("commits", "rpcs", "heard", "broker_requests", "readings", "lines", "calls", "faults", "bugs")
     lists = {name: list(getattr(good, name)) for name in names}
     assert good.records is not None
     records = {name: list(getattr(good.records, name)) for name in good.records.__struct_fields__}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.faults.checker.history import Asking, History
+from tests.faults.checker.history import BrokerRequest, History
 from tests.faults.violations import Violation, with_state
 from tests.faults.violations_admin_requests import with_cause
 
@@ -11,20 +11,20 @@ SHUTDOWN = "controlled-shutdown"
 
 def with_members_of_another_life(history: History) -> None:
     """Every ISR is granted to broker epochs that no broker has."""
-    for index, one in enumerate(history.askings):
+    for index, one in enumerate(history.broker_requests):
         wishes = (wish._replace(isr=tuple((who, 77) for who, _ in wish.isr)) for wish in one.wishes)
-        history.askings[index] = one._replace(wishes=tuple(wishes))
+        history.broker_requests[index] = one._replace(wishes=tuple(wishes))
 
 
 def with_leave_to_stop(history: History) -> None:
     """In the end, to each of them: one of them leads."""
     at_ms = history.commits[-1].at_ms + 1_000
-    history.askings.extend(Asking(at_ms, SHUTDOWN, broker_id, 0, 0) for broker_id in (1, 2, 3))
+    history.broker_requests.extend(BrokerRequest(at_ms, SHUTDOWN, broker_id, 0, 0) for broker_id in (1, 2, 3))
 
 
 def with_nobody_asking(history: History) -> None:
     """ISRs change, and no leader has said a word."""
-    history.askings.clear()
+    history.broker_requests.clear()
 
 
 BAD_BROKER_REQUESTS: dict[str, Violation] = {

@@ -47,7 +47,7 @@ def assert_well_behaved(cluster: Cluster) -> None:
         **cluster.known,
     )
     history.rpcs = list(cluster.witness.completed(history.rpcs))
-    history.heard, history.askings = cluster.witness.told, cluster.witness.askings
+    history.heard, history.broker_requests = cluster.witness.told, cluster.witness.broker_requests
     history.sees, history.unfollowed = "ways", cluster.witness.unfollowed
     if history.commits:
         findings = judge(history)

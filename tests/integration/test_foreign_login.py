@@ -146,14 +146,14 @@ async def test_librdkafka_logs_in_by_scram_and_plain_over_tls(served: Served) ->
 
 
 async def test_who_has_another_password_or_no_name_is_not_served(served: Served) -> None:
-    strangers = [
+    foreign_brokers = [
         ("PLAIN", "ann", "the-password-of-bob"),
         ("PLAIN", "bob", "the-password-of-bob"),  # known by SCRAM only
         ("SCRAM-SHA-512", "bob", "the-password-of-ann"),
         ("SCRAM-SHA-512", "nobody", "the-password-of-bob"),
         ("SCRAM-SHA-256", "bob", "the-password-of-bob"),  # not enabled
     ]
-    for stranger in strangers:
+    for stranger in foreign_brokers:
         errors = list[KafkaError]()
         client = AdminClient({**served.client(*stranger), "error_cb": errors.append})  # type: ignore[dict-item]
 

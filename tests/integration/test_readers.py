@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from controller.base.config import LIMITS
-from controller.base.places import allow_files
+from controller.base.connection_slots import allow_files
 from tests.bench.readers import LIST, MATRIX, METRICS, SECRETS, STREAM, Attack, a_cluster, attacked
 from tests.integration.cluster import Cluster
 from tests.integration.duties import klamm_with

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import pytest
 
-from brokerstub.lab.child import launched
+from brokerstub.lab.child_process import launched
 from brokerstub.lab.zookeeper import ZooKeeperServer
 from tests.integration.cluster import Cluster, a_cluster
 from tests.waiting import DEADLINE_S, until

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from controller.core.codes import Code
-from controller.kafka.server.listener import Room
+from controller.kafka.server.listener import RequestMemory
 from tests.fakes.client import FakeClient
 from tests.kafka import kafka_support as kio
 from tests.kafka.kafka_world import (
@@ -138,7 +138,7 @@ async def test_a_connection_that_is_silent_for_long_is_ended() -> None:
 
 
 async def test_requests_wait_for_room_and_none_is_lost() -> None:
-    room, order = Room(100), list[str]()
+    room, order = RequestMemory(100), list[str]()
 
     async def use(name: str, size: int, until_set: asyncio.Event) -> None:
         with room.share() as take:

@@ -15,7 +15,7 @@ import pytest
 
 from controller.base.config import Limits
 from controller.kafka.cluster.settings import DedicatedConfig, config_for
-from controller.kafka.protocol.access import Access, Listener, Opened
+from controller.kafka.protocol.access import Access, Listener, OpenConnection
 from controller.kafka.takeover import Preflight, preflight, vetoes_against
 from controller.seat.claim import read_seat
 from controller.security.secrets import NO_SECRETS
@@ -66,7 +66,7 @@ class Redirected(Access, frozen=True):
 
     ports: list[int] = []
 
-    async def open(self, address: Listener) -> Opened:
+    async def open(self, address: Listener) -> OpenConnection:
         self.ports.append(port := self.ports.pop(0))
         return await super().open(Listener(address.name, HOST, port, address.protocol))
 

@@ -15,7 +15,7 @@ from controller.api.ports import ControllerHandle
 from controller.base.config import LIMITS
 from controller.core.belief.cluster import Cluster
 from controller.core.model import Broker
-from controller.kafka.protocol.access import PLAIN_ACCESS, Access, Listener, Opened
+from controller.kafka.protocol.access import PLAIN_ACCESS, Access, Listener, OpenConnection
 from controller.kafka.protocol.codec import Reader, Writer
 from controller.kafka.server.listener import API_VERSIONS, Api, KafkaServer
 from controller.kafka.server.relay import EVERYWHERE, Relay
@@ -111,7 +111,7 @@ class Obstructed(Access, frozen=True):
 
     trouble: list[OSError | None] = []
 
-    async def open(self, address: Listener) -> Opened:
+    async def open(self, address: Listener) -> OpenConnection:
         if self.trouble:
             error = self.trouble.pop()
             if error is not None:

@@ -133,7 +133,7 @@ async def test_a_broker_of_the_other_kind_is_listed_and_assigned_nothing() -> No
     async with leading(site, is_ours=lambda broker: broker.broker_id != 3) as node:
         await site.write("/brokers/topics/orders", topic_json([3, 1], [2, 3]))
         await until(lambda: site.leader("orders", 1) is not None)
-        assert (site.leader("orders"), sorted(node.held.strangers)) == (1, [3])
+        assert (site.leader("orders"), sorted(node.held.foreign_brokers)) == (1, [3])
         assert belief(node).live_ids == {1, 2}
 
 
@@ -142,7 +142,10 @@ async def test_a_stub_leads_no_cluster_of_real_brokers() -> None:
     await site.write("/brokers/topics/orders", topic_json([1, 2]))
     is_stub = bodies.address_of
     async with a_controller(
-        site.server, 9, is_ours=lambda broker: is_stub(broker.endpoints, "NONE") is not None, yields_to_strangers=True
+        site.server,
+        9,
+        is_ours=lambda broker: is_stub(broker.endpoints, "NONE") is not None,
+        yields_to_foreign_brokers=True,
     ) as node:
         await until(lambda: any(guard.reason is not None for guard in node.heard.guards))
         assert site.leader("orders") is None, "nothing was written"
@@ -153,10 +156,10 @@ async def test_a_real_broker_that_holds_nothing_takes_no_cluster_from_its_stubs(
     site = await a_site()
     await site.write("/brokers/topics/orders", topic_json([1, 2]))
     async with a_controller(
-        site.server, 9, is_ours=lambda broker: broker.broker_id != 3, yields_to_strangers=True
+        site.server, 9, is_ours=lambda broker: broker.broker_id != 3, yields_to_foreign_brokers=True
     ) as node:
         await until(lambda: node.handle.is_active)
-        assert (site.leader("orders"), sorted(node.held.strangers)) == (1, [3])
+        assert (site.leader("orders"), sorted(node.held.foreign_brokers)) == (1, [3])
 
 
 async def test_a_vacant_seat_that_this_controller_could_not_fill_is_left_to_the_brokers() -> None:

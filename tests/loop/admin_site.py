@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from controller.core.belief.cluster import Cluster
-from controller.core.events import IsrWish
+from controller.core.events import IsrProposal
 from tests.fakes.client import FakeClient
 from tests.fakes.zookeeper import FakeZooKeeper
 from tests.support.harness import (
@@ -84,10 +84,10 @@ def belief(node: Node) -> Cluster:
     return node.handle.cluster
 
 
-def wish_for(node: Node, *isr: int) -> IsrWish:
+def wish_for(node: Node, *isr: int) -> IsrProposal:
     """Returns the ISR change that the leader of orders-0 would ask for."""
     known = belief(node).topics["orders"]
     one = known.partitions[0]
     assert one.state is not None
     members = tuple((broker_id, belief(node).brokers[broker_id].epoch) for broker_id in isr)
-    return IsrWish(known.topic_id or "", 0, one.state.leader_epoch, one.version, 0, members)
+    return IsrProposal(known.topic_id or "", 0, one.state.leader_epoch, one.version, 0, members)

@@ -13,10 +13,10 @@ from controller.core.codes import Code
 from controller.core.events import CreateTopicAsked
 from controller.core.operations import Create, Set
 from controller.core.project.znodes import numbers_in
-from controller.loop.unread import (
+from controller.loop.unreadable_nodes import (
     FIRST_RETRY_S,
     MAX_RETRY_S,
-    Unread,
+    UnreadableNodes,
     shown,
 )
 from tests.fakes.acls import ALL, READ, grant_to_all
@@ -294,7 +294,7 @@ def test_numbers_are_those_that_kafka_writes_and_has_room_for() -> None:
 
 
 def test_an_unread_znode_is_read_again_after_twice_the_time() -> None:
-    unread = Unread()
+    unread = UnreadableNodes()
     unread.put("/a", "no")
 
     def moments(until_s: float) -> Iterator[float]:

@@ -19,7 +19,7 @@ from typing import Any
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from brokerstub.lab.child import Child, launched
+from brokerstub.lab.child_process import Child, launched
 from brokerstub.lab.kafka import HOST, TOOL_TIMEOUT_S, VERSION, KafkaBroker, jars, tool
 from brokerstub.lab.ports import free_port
 from brokerstub.lab.zookeeper import ZooKeeperServer

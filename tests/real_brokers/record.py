@@ -26,7 +26,7 @@ from brokerstub.lab.kafka import HOST, KafkaBroker, fetched
 from brokerstub.lab.ports import free_port
 from brokerstub.lab.zookeeper import ZooKeeperServer
 from sparkjobs.records.zookeeper_files import Operation, history
-from tests.faults.chaos.field import elapse
+from tests.faults.chaos.target_cluster import elapse
 
 #: as Kafka's own, except its fetchers' complaints of an absent leader, thousands of times a second before 0.9
 _LOG4J: Final = """\

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import structlog
 
-from brokerstub.lab.child import Child, launched
+from brokerstub.lab.child_process import Child, launched
 from brokerstub.lab.kafka import KafkaError, java_command
 from controller.base.clock import wall_ms
 from controller.wire.client import HttpClient

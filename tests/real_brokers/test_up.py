@@ -10,7 +10,7 @@ from signal import Signals
 
 import pytest
 
-from brokerstub.lab.child import Child, launched
+from brokerstub.lab.child_process import Child, launched
 from brokerstub.lab.kafka import HOST, jars
 from brokerstub.lab.ports import free_ports
 from tests.real_brokers.cluster import JARS

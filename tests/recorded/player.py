@@ -20,7 +20,7 @@ from controller.core.events import (
     DrainAsked,
     ElectAsked,
     Event,
-    IsrWish,
+    IsrProposal,
     ReassignAsked,
     StopReplicaAnswered,
     TermStarted,
@@ -146,5 +146,5 @@ def wish_of(cluster: Cluster, write: Write) -> AlterPartitionAsked:
     known = cluster.topics[topic]
     isr = tuple((one, cluster.brokers[one].epoch) for one in wanted.isr)
     version = known.partitions[number].version
-    wish = IsrWish(known.topic_id or "", number, wanted.leader_epoch, version, wanted.recovery, isr)
+    wish = IsrProposal(known.topic_id or "", number, wanted.leader_epoch, version, wanted.recovery, isr)
     return AlterPartitionAsked(wanted.leader, cluster.brokers[wanted.leader].epoch, [wish])

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from brokerstub.lab.bodies import ProcessRow, Trouble, TroubleOrder
 from brokerstub.lab.ports import free_port
-from brokerstub.lab.server import Suffering, serve
+from brokerstub.lab.server import FaultTarget, serve
 from controller.base.config import LIMITS, Limits
 from controller.security.secrets import Secrets
 
@@ -20,7 +20,7 @@ class Lab:
     def __init__(self, secrets: Secrets) -> None:
         self.secrets = secrets
         self.obeyed: list[str] = []
-        self.brokers: Mapping[int, Suffering] = {1: cast(Suffering, Obedient(self.obeyed.append))}
+        self.brokers: Mapping[int, FaultTarget] = {1: cast(FaultTarget, Obedient(self.obeyed.append))}
 
     def rows(self) -> Sequence[ProcessRow]:
         return [self.brokers[1].row]

@@ -19,7 +19,7 @@ from controller.api.middleware.access import (
     NOT_ALLOWED,
     Access,
 )
-from controller.api.middleware.connections import Connections, Site
+from controller.api.middleware.connections import BoundedListener, Connections
 from controller.api.ports import NotControllerError
 from controller.api.serve.app import build_app
 from controller.base.config import Limits
@@ -241,7 +241,7 @@ async def a_process(tmp_path: Path, secrets: Secrets) -> AsyncIterator[Process]:
     app.add_routes(TakeoverApi(cast(Handle, handle), nothing_found).routes())
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
-    await Site(runner, Connections(), "127.0.0.1", port).start()
+    await BoundedListener(runner, Connections(), "127.0.0.1", port).start()
     async with aiohttp.ClientSession() as client:
         yield Process(f"http://127.0.0.1:{port}", app, handle, node, client)
     await runner.cleanup()

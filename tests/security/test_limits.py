@@ -16,11 +16,11 @@ from aiohttp import web
 from brokerstub.lab.ports import free_port
 from controller.api.bodies import read_body
 from controller.api.middleware.access import Gate, guard_for, nobody
-from controller.api.middleware.connections import Connections, Site
+from controller.api.middleware.connections import BoundedListener, Connections
 from controller.api.middleware.quota import CALLERS_MAX, Bucket, Quotas
 from controller.api.problems import ProblemError, problems
+from controller.api.reader_turns import ReaderTurns
 from controller.api.serve.app import build_app
-from controller.api.turns import Turns
 from controller.base.config import BrokerConfig, Limits
 from controller.security.secrets import NO_SECRETS
 from controller.security.tls import server_context_for
@@ -44,7 +44,7 @@ async def a_site(
 ) -> AsyncIterator[tuple[str, int]]:
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
-    site = Site(runner, Connections(limits), "127.0.0.1", port, tls)
+    site = BoundedListener(runner, Connections(limits), "127.0.0.1", port, tls)
     await site.start()
     try:
         yield runner.addresses[0][:2]
@@ -355,7 +355,7 @@ def test_a_bucket_fills_again_and_never_over_its_brim() -> None:
 
 
 def test_callers_without_number_cost_a_bounded_memory() -> None:
-    quotas = Quotas(Limits(changes_per_s=1, changes_at_once=2), Turns())
+    quotas = Quotas(Limits(changes_per_s=1, changes_at_once=2), ReaderTurns())
     for number in range(CALLERS_MAX):
         quotas.check_change(f"caller {number}", 0)
     with pytest.raises(ProblemError):

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from brokerstub.lab.ports import free_port
 from brokerstub.lab.zookeeper import ZooKeeperServer
-from controller.api.middleware.connections import Connections, Site
+from controller.api.middleware.connections import BoundedListener, Connections
 from controller.api.serve.app import build_app
 from controller.base.config import BrokerConfig, ConfigError
 from controller.security.tls import client_context_for, server_context_for
@@ -35,7 +35,7 @@ async def served(context: ssl.SSLContext) -> AsyncIterator[str]:
     app = build_app(View(), FakeHandle(), listeners=[f"127.0.0.1:{port}"], config=CONFIG)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
-    await Site(runner, Connections(), "127.0.0.1", port, context).start()
+    await BoundedListener(runner, Connections(), "127.0.0.1", port, context).start()
     try:
         yield f"127.0.0.1:{port}"
     finally:

@@ -12,16 +12,16 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from brokerstub.isr import IsrKeeper, Question
+from brokerstub.isr import IsrKeeper, IsrQuestion
 from brokerstub.logs import Logs, PartitionLog
 from brokerstub.records.replication import Fetch, Fetched
 from brokerstub.replicas import Change, Replica
 from controller.core.model import NO_LEADER
 from controller.wire.bodies import AlterPartitionRequest, PartitionRow, decode
 from tests.faults.checker.history import History
+from tests.faults.checker.isr_history import truncated_by
 from tests.faults.checker.records import Kept, LogKey, Relied, batches_in
 from tests.faults.checker.replay import replay
-from tests.faults.checker.standing import truncated_by
 from tests.faults.checker.writers import is_by_controller
 from tests.faults.simulate.cluster import SimCluster
 from tests.faults.simulate.records import SimRecords
@@ -59,7 +59,7 @@ class Scribe:
         self._told: dict[tuple[int, LogKey], tuple[int, int]] = {}
         #: leader, follower -> its last question
         self._heard: dict[tuple[int, int, LogKey], tuple[int, ...]] = {}
-        self._asked: dict[int, Question | None] = {}
+        self._asked: dict[int, IsrQuestion | None] = {}
         self._lines_read = 0
         self._batches: dict[str, int] = {}
         self._counts: dict[str, int] = {}
@@ -135,7 +135,7 @@ class Scribe:
         elif has_changed:
             self._note(key, ("Fetch", *who, *became, answer.high_watermark, mark), f"broker {broker_id} fetches")
 
-    def asks(self, keeper: IsrKeeper, question: Question | None, _now_ms: int) -> None:
+    def asks(self, keeper: IsrKeeper, question: IsrQuestion | None, _now_ms: int) -> None:
         """One question is asked until it is answered."""
         if self._records is None:
             return

@@ -117,7 +117,7 @@ def test_watching_records_changes_nothing_of_a_schedule() -> None:
 def test_a_schedule_without_records_has_no_traces_of_them() -> None:
     with watching() as scribe:
         outcome = run("1", records=False)
-    assert outcome.history.askings
+    assert outcome.history.broker_requests
     assert scribe.traces("seed 1", outcome.history) == []
 
 

@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 from controller.core.formats import decode_marker
 from controller.core.project.znodes import KLAMM, TERMS
 from tests.faults.checker.history import ANY_VERSION, Commit, History, Rpc, Write, object_of
-from tests.faults.checker.holding import is_forbidden
 from tests.faults.checker.replay import Key, State, StateChange, Step, World, replay, target_of
+from tests.faults.checker.slow_faults import is_forbidden
 from tests.faults.checker.writers import EPOCH, SEAT, controller_writes, is_by_controller, is_by_process, is_noted
 
 NO_LEADER: Final = -1
@@ -382,7 +382,7 @@ class _Collector:
 
     def _ask(self) -> None:
         by_topic = {(one.topic_id, one.key[1]): one for one in self.partitions if one.topic_id is not None}
-        for number, asking in enumerate(self._history.askings):
+        for number, asking in enumerate(self._history.broker_requests):
             for wish in asking.wishes if asking.error_code is None else ():
                 one = by_topic.get((wish.topic_id, wish.partition))
                 if one is None:

@@ -20,7 +20,7 @@ from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
 
 from controller.api.problems import ProblemError, problem_for, response_for
 from controller.base.config import LIMITS, Limits
-from controller.base.places import FullError, Place, Places
+from controller.base.connection_slots import ConnectionSlot, ConnectionSlots, NoSlotError
 from controller.base.tasks import end_accepting
 
 
@@ -29,14 +29,14 @@ class Connections:
 
     def __init__(self, limits: Limits = LIMITS) -> None:
         self.limits = limits
-        self.places = Places(limits.connections, limits.connections_per_peer)
+        self.places = ConnectionSlots(limits.connections, limits.connections_per_peer)
 
-    def open(self, peer: str, give_way: Callable[[], None]) -> Place | ProblemError:
+    def open(self, peer: str, give_way: Callable[[], None]) -> ConnectionSlot | ProblemError:
         """A place, or why it is one too many."""
         retry = {"Retry-After": "1"}
         try:
             return self.places.open(peer, give_way)
-        except FullError as full:
+        except NoSlotError as full:
             if full.is_of_peer:
                 return ProblemError(429, "TOO_MANY_CONNECTIONS", "close some of your connections first", headers=retry)
             return ProblemError(503, "TOO_MANY_CONNECTIONS", "no more connections are taken now", headers=retry)
@@ -48,7 +48,7 @@ def let_in(request: web.BaseRequest, *, is_reading: bool) -> None:
         request.protocol.work(is_reading=is_reading)
 
 
-class Site(web.TCPSite):
+class BoundedListener(web.TCPSite):
     """A listener whose connections are bounded."""
 
     def __init__(
@@ -100,7 +100,7 @@ class Handshake(SSLProtocol):
         )
         self._connections = connections
         self._connection = connection
-        self._place: Place | None = None
+        self._place: ConnectionSlot | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -132,7 +132,7 @@ class Connection(web.RequestHandler):
             lingering_time=limits.head_timeout_ms / 1_000,
         )
         self._connections = connections
-        self.place: Place | None = None
+        self.place: ConnectionSlot | None = None
         self._is_begun = False
         self._head_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None

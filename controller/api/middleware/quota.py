@@ -22,7 +22,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from controller.api.middleware.access import CALLER, Access, access_for, route_of
 from controller.api.problems import ProblemError
-from controller.api.turns import FOR_ALL, Turns
+from controller.api.reader_turns import FOR_ALL, ReaderTurns
 from controller.base.config import Limits
 
 THROTTLED: Final = "THROTTLING_QUOTA_EXCEEDED"
@@ -81,7 +81,7 @@ class Buckets:
         return self._buckets[caller].takes(now)
 
 
-class Room:
+class ConcurrencyLimit:
     """So many at the same time, of all callers and of one."""
 
     def __init__(self, in_all: int, of_one: int, what: str) -> None:
@@ -90,17 +90,17 @@ class Room:
         self._what = what
         self._by_caller: Counter[str] = Counter()
 
-    def enter(self, caller: str) -> Place:
+    def enter(self, caller: str) -> ConcurrencySlot:
         """A place, or a refusal."""
         if self._by_caller.get(caller, 0) >= self._of_one:
             raise throttled(f"{self._of_one} {self._what} of yours are open; let one end first")
         if self._by_caller.total() >= self._in_all:
             raise throttled(f"{self._in_all} {self._what} are open here; ask again")
         self._by_caller[caller] += 1
-        return Place(self._by_caller, caller)
+        return ConcurrencySlot(self._by_caller, caller)
 
 
-class Place:
+class ConcurrencySlot:
     """In a room, until it is left."""
 
     def __init__(self, by_caller: Counter[str], caller: str) -> None:
@@ -114,17 +114,17 @@ class Place:
 
 
 #: left when the answer has been read, or never will be
-PLACE: Final = web.RequestKey("place", Place)
+PLACE: Final = web.RequestKey("place", ConcurrencySlot)
 
 
 class Quotas:
     """Of all callers of this process."""
 
-    def __init__(self, limits: Limits, turns: Turns) -> None:
+    def __init__(self, limits: Limits, turns: ReaderTurns) -> None:
         self._turns = turns
         self._changes = Buckets(limits.changes_per_s, limits.changes_at_once)
         self._costly = Buckets(limits.costly_per_s, limits.costly_at_once)
-        self._room = Room(limits.costly_in_flight, limits.costly_per_caller, "costly questions")
+        self._room = ConcurrencyLimit(limits.costly_in_flight, limits.costly_per_caller, "costly questions")
 
     def check_change(self, caller: str, now: float) -> None:
         if not self._changes.take(caller, now):
@@ -167,7 +167,7 @@ SMALL_BYTES: Final = 1_024
 log = structlog.get_logger()
 
 
-def delivery_for(turns: Turns) -> Middleware:
+def delivery_for(turns: ReaderTurns) -> Middleware:
     """Returns the outermost middleware: after it, an answer has left."""
 
     @web.middleware

@@ -18,8 +18,8 @@ from controller.api.bodies import own_verdict
 from controller.api.counts import CUT_OFF, RED, UNKNOWN, YELLOW, Summary, Verdict
 from controller.api.ports import ClusterView, ControllerHandle
 from controller.api.problems import ProblemError
+from controller.api.reader_turns import SharedAnswers
 from controller.api.routing.active import ActiveController
-from controller.api.turns import Shared
 from controller.base.clock import wall_ms
 from controller.wire import bodies
 from controller.wire.client import ExchangeError
@@ -39,7 +39,7 @@ class Health:
         self._view = view
         self._handle = handle
         self._active = active
-        self._asked: Shared[Verdict | None] = Shared(kept_s=0)
+        self._asked: SharedAnswers[Verdict | None] = SharedAnswers(kept_s=0)
         self._heard_at: float | None = None  # when the controller answered last, by the loop's clock
         self._figures_of: int | None = None  # and by the wall's
         self._silent_since: float | None = None

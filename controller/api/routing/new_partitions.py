@@ -20,8 +20,8 @@ from controller.api.bodies import PartitionBody
 from controller.api.counts import PartitionState, row_never_led
 from controller.api.ports import ClusterView, ControllerHandle, TopicView
 from controller.api.problems import ProblemError
+from controller.api.reader_turns import SharedAnswers
 from controller.api.routing.active import METRICS, TOLD, ActiveController
-from controller.api.turns import Shared
 from controller.base.bell import Bell
 from controller.core.belief.cluster import Cluster
 from controller.core.bitset import Bitset
@@ -38,14 +38,14 @@ PAGE_LIMIT: Final = 10_000
 _STANDBY: Final = "standby"
 
 
-class Heard(msgspec.Struct, frozen=True):
+class PartitionsAnswer(msgspec.Struct, frozen=True):
     """A page of partitions, as the active controller answers."""
 
     items: Sequence[PartitionBody]
     next_cursor: str | None
 
 
-class WholeView:
+class CompleteView:
     """A `ClusterView`: the metadata of this broker, and partitions that were never led."""
 
     def __init__(self, told: ClusterView, handle: ControllerHandle) -> None:
@@ -166,11 +166,11 @@ def _row_in(body: PartitionBody) -> PartitionRow:
 class NewPartitions:
     """Asks the active controller before a standby answers: with the caller's right, once for all callers meanwhile."""
 
-    def __init__(self, view: WholeView, handle: ControllerHandle, active: ActiveController) -> None:
+    def __init__(self, view: CompleteView, handle: ControllerHandle, active: ActiveController) -> None:
         self._view = view
         self._handle = handle
         self._active = active
-        self._asked: Shared[None] = Shared(kept_s=0)
+        self._asked: SharedAnswers[None] = SharedAnswers(kept_s=0)
 
     def close(self) -> None:
         self._asked.close()
@@ -197,7 +197,7 @@ class NewPartitions:
                 status, answer = await client.get(url, headers, PATIENCE_MS)
                 if status != 200:
                     return
-                page = bodies.decode(answer, Heard)
+                page = bodies.decode(answer, PartitionsAnswer)
                 found += page.items
                 if page.next_cursor is None:
                     break

@@ -20,13 +20,13 @@ from controller.api.middleware.access import Gate, audit_for, guard_for, nobody
 from controller.api.middleware.quota import Quotas, delivery_for
 from controller.api.ports import ClusterView, ControllerHandle
 from controller.api.problems import problems
+from controller.api.reader_turns import Answers, ReaderTurns, is_working
 from controller.api.routing.active import ActiveController, Forwarding, Peers, standby_for
 from controller.api.routing.health import Health
-from controller.api.routing.new_partitions import NewPartitions, WholeView
+from controller.api.routing.new_partitions import CompleteView, NewPartitions
 from controller.api.serve.openapi import Docs
 from controller.api.stream.events import Events
 from controller.api.stream.pulse import Pulse
-from controller.api.turns import Answers, Turns, is_working
 from controller.api.v1.brokers import Drains, Membership
 from controller.api.v1.configs import Configs
 from controller.api.v1.insights import Insights
@@ -100,9 +100,9 @@ def build_app(
     Host, such as `127.0.0.1:8081`. `config` are the properties of this process, to be shown. `own` is this process's
     incarnation for signatures, and `signer` signs forwarded requests. `peers` are given where it is no broker, `logs`
     where it keeps records. More routes can be added to the application; they are guarded and explained alike."""
-    whole_view = WholeView(view, handle) if peers is None else None
+    whole_view = CompleteView(view, handle) if peers is None else None
     view = whole_view or view
-    guard, turns = guard_for(listeners, Gate(secrets, own, limits)), Turns(lambda: is_working(handle), limits)
+    guard, turns = guard_for(listeners, Gate(secrets, own, limits)), ReaderTurns(lambda: is_working(handle), limits)
     quota = Quotas(limits, turns).middleware()
     app = web.Application(
         middlewares=[delivery_for(turns), _stamp_for(view), audit_for(), problems, guard, quota],

@@ -21,12 +21,12 @@ from aiohttp import web
 
 from controller.api.bodies import cluster_body, own_verdict, query_of
 from controller.api.listing import Summaries
-from controller.api.middleware.quota import Room, caller_of
+from controller.api.middleware.quota import ConcurrencyLimit, caller_of
 from controller.api.ports import ClusterView, ControllerHandle
 from controller.api.problems import ProblemError, unavailable
+from controller.api.reader_turns import is_working
 from controller.api.routing.active import ActiveController
 from controller.api.stream.pulse import Pulse
-from controller.api.turns import is_working
 from controller.base.config import Limits
 from controller.core.codes import Code
 from controller.statelog.journal import LINES_KEPT, Entry, RecentLines
@@ -113,7 +113,7 @@ class Events:
         self._newest_piece: tuple[tuple[int, int, int], int, bytes] = ((-1, -1, -1), -1, b"")
         self._subscribers: set[asyncio.Task[Any]] = set()
         #: how many there are in all is refused otherwise
-        self._room = Room(limits.event_subscribers, limits.event_subscribers_per_caller, "streams")
+        self._room = ConcurrencyLimit(limits.event_subscribers, limits.event_subscribers_per_caller, "streams")
 
     def routes(self) -> Sequence[web.RouteDef]:
         return [web.get("/v1/events", self.events, allow_head=False)]

@@ -19,7 +19,7 @@ from aiohttp import web
 from controller.api.bodies import ControllerBody, controller_body
 from controller.api.listing import Summaries
 from controller.api.ports import ClusterView, ControllerHandle
-from controller.api.turns import Turns
+from controller.api.reader_turns import ReaderTurns
 from controller.api.v1.insights import TermBody, term_body
 from controller.base.clock import wall_ms
 from controller.core.belief.cluster import Cluster
@@ -95,7 +95,7 @@ class PulseBody(msgspec.Struct, frozen=True):
 class Pulse:
     """The samples of one process, and the states of its belief."""
 
-    def __init__(self, view: ClusterView, handle: ControllerHandle, summaries: Summaries, turns: Turns) -> None:
+    def __init__(self, view: ClusterView, handle: ControllerHandle, summaries: Summaries, turns: ReaderTurns) -> None:
         self._view = view
         self._handle = handle
         self._summaries = summaries

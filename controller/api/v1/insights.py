@@ -16,8 +16,8 @@ from aiohttp import web
 from controller.api.bodies import LISTED, Page, answer, decode_body, number_in_path
 from controller.api.ports import BusyError, TermView
 from controller.api.problems import invalid, refusal_for
+from controller.api.reader_turns import Answers, ReaderTurns
 from controller.api.routing.active import ActiveController
-from controller.api.turns import Answers, Turns
 from controller.base.clock import monotonic_ms
 from controller.core.codes import Code
 from controller.core.model import Int32
@@ -47,7 +47,7 @@ BEGUN_AGAIN_MAX: Final = 5
 class Insights:
     """Handlers that only the active controller can answer."""
 
-    def __init__(self, active: ActiveController, answers: Answers, turns: Turns) -> None:
+    def __init__(self, active: ActiveController, answers: Answers, turns: ReaderTurns) -> None:
         self._active = active
         self._answers = answers
         self._turns = turns

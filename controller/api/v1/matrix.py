@@ -19,7 +19,7 @@ from controller.api.bodies import PageQuery, query_of
 from controller.api.counts import PartitionState, live_ids_of, state_of
 from controller.api.listing import Cursor, PageBytes, cursor_of, pieces_of
 from controller.api.ports import ClusterView
-from controller.api.turns import Answers, Turns
+from controller.api.reader_turns import Answers, ReaderTurns
 from controller.core.model import Replicas
 from controller.wire.bodies import PartitionRow
 
@@ -49,7 +49,7 @@ class MatrixRow(msgspec.Struct, frozen=True):
 
 
 class Matrix:
-    def __init__(self, view: ClusterView, answers: Answers, turns: Turns) -> None:
+    def __init__(self, view: ClusterView, answers: Answers, turns: ReaderTurns) -> None:
         self._view = view
         self._answers = answers
         self._turns = turns

@@ -28,8 +28,8 @@ from controller.api.counts import RED, UNKNOWN, Verdict
 from controller.api.listing import Summaries, partitions_page, topic_bodies, topics_page
 from controller.api.ports import ClusterView, ControllerHandle
 from controller.api.problems import ProblemError, refusal_for
+from controller.api.reader_turns import Answers, ReaderTurns
 from controller.api.routing.health import Health
-from controller.api.turns import Answers, Turns
 from controller.core.belief.cluster import Cluster
 from controller.core.codes import Code
 
@@ -44,7 +44,7 @@ class Reads:
         health: Health,
         summaries: Summaries,
         answers: Answers,
-        turns: Turns,
+        turns: ReaderTurns,
     ) -> None:
         self._view = view
         self._handle = handle

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from controller.api.bodies import number_in_path
 from controller.api.problems import refusal_for
-from controller.api.turns import Answers
+from controller.api.reader_turns import Answers
 from controller.core.codes import Code
 from controller.wire.bodies import Truncation
 

@@ -11,7 +11,7 @@ from controller.api.ports import ControllerHandle, NotControllerError, term_of
 from controller.api.problems import invalid, unknown_outcome
 from controller.base.config import Limits
 from controller.core.codes import Code
-from controller.core.events import AlterPartitionAsked, DrainAsked, Event, IsrWish, ProducerIdsAsked
+from controller.core.events import AlterPartitionAsked, DrainAsked, Event, IsrProposal, ProducerIdsAsked
 from controller.loop.inbox import IsrReply, ProducerIdsReply, Reply, ShutdownReply
 from controller.wire import bodies
 
@@ -78,9 +78,9 @@ def sender_of(request: web.Request) -> tuple[int, int]:
     return sender
 
 
-def wishes_of(body: bodies.AlterPartitionRequest) -> list[IsrWish]:
+def wishes_of(body: bodies.AlterPartitionRequest) -> list[IsrProposal]:
     return [
-        IsrWish(
+        IsrProposal(
             topic_id=topic.topic_id,
             partition=row.partition,
             leader_epoch=row.leader_epoch,

@@ -438,7 +438,7 @@ class BrokerForgotten(MovesNothing, OfBroker, frozen=True):
         yield stamped(kind="broker", broker_id=self.broker_id, source="gone", target="forgotten", **said)
 
 
-class DirsFound(WritesNothing, OfBroker, frozen=True):
+class FailedDirsFound(WritesNothing, OfBroker, frozen=True):
     """Which replicas of a broker incarnation lie on failed directories, all of them: (topic, partition)."""
 
     epoch: int
@@ -482,7 +482,7 @@ class DirsFound(WritesNothing, OfBroker, frozen=True):
         yield stamped(kind="broker", broker_id=self.broker_id, **said)
 
 
-class DirsNoted(MovesNothing, BelievesNothing, TellsNobody, SaysNothing, msgspec.Struct, frozen=True):
+class FailedDirsNoted(MovesNothing, BelievesNothing, TellsNobody, SaysNothing, msgspec.Struct, frozen=True):
     """Write down whether a broker incarnation has replicas on failed directories. A subject of its own, as a drain is:
     elections do not wait for it."""
 
@@ -809,7 +809,7 @@ class TermRecorded(MovesNothing, TellsNobody, SaysNothing, msgspec.Struct, froze
         return self.path
 
 
-class Reported(MovesNothing, BelievesNothing, WritesNothing, TellsNobody, msgspec.Struct, frozen=True):
+class OperatorErrorReported(MovesNothing, BelievesNothing, WritesNothing, TellsNobody, msgspec.Struct, frozen=True):
     """Something that an operator did makes no sense: said once in the log."""
 
     subject: str
@@ -835,8 +835,8 @@ DutyChange = (
     | DrainEnded
     | BrokerNoted
     | BrokerForgotten
-    | DirsFound
-    | DirsNoted
+    | FailedDirsFound
+    | FailedDirsNoted
     | ReplicasProbed
     | TopicAsked
     | RefusalsFound
@@ -855,5 +855,5 @@ DutyChange = (
     | ProducerIdsFound
     | ProducerIdsGranted
     | TermRecorded
-    | Reported
+    | OperatorErrorReported
 )

@@ -10,12 +10,12 @@ from functools import partial
 from typing import Final
 
 from controller.core.belief.cluster import Cluster
-from controller.core.causes import Cause, Failure, Why
+from controller.core.causes import Cause, Failure, Reason
 from controller.core.changes.cluster import Refused, StateDecided
 from controller.core.changes.duties import (
     ElectionsFailed,
     NodeRemoved,
-    Reported,
+    OperatorErrorReported,
     node_subject,
     topic_subject,
 )
@@ -27,9 +27,9 @@ from controller.core.events import ElectAsked, ElectionNodeSeen
 from controller.core.model import Partition, PartitionKey
 from controller.core.project.znodes import PREFERRED_ELECTION
 
-_PREFERRED_ASKED: Final = Why(Cause.PREFERRED_ELECTION, "preferred election asked")
-_UNCLEAN_ASKED: Final = Why(Cause.UNCLEAN_ELECTION, "unclean election asked")
-_IMBALANCE: Final = Why(Cause.LEADER_IMBALANCE, "leader imbalance")
+_PREFERRED_ASKED: Final = Reason(Cause.PREFERRED_ELECTION, "preferred election asked")
+_UNCLEAN_ASKED: Final = Reason(Cause.UNCLEAN_ELECTION, "unclean election asked")
+_IMBALANCE: Final = Reason(Cause.LEADER_IMBALANCE, "leader imbalance")
 _FAILURES: Final = {
     Code.ELECTION_NOT_NEEDED: Failure.NOT_NEEDED,
     Code.PREFERRED_LEADER_NOT_AVAILABLE: Failure.PREFERRED_CANNOT_LEAD,
@@ -48,7 +48,7 @@ def on_elect_asked(context: Context, event: ElectAsked) -> Iterator[Work]:
 def on_election_node_seen(context: Context, event: ElectionNodeSeen) -> Iterator[Work]:
     """`/admin/preferred_replica_election`: carried out, then removed, whatever the result."""
     if event.trouble is not None:
-        reported = Reported(node_subject(PREFERRED_ELECTION), event.trouble)
+        reported = OperatorErrorReported(node_subject(PREFERRED_ELECTION), event.trouble)
         yield work_of(0, reported)
     yield from _elections(context, event.partitions, _PREFERRED_ASKED, is_unclean=False, is_quiet=False)
     removed = NodeRemoved(PREFERRED_ELECTION, event.version, event.trouble or "carried out")
@@ -96,7 +96,7 @@ def _everything(cluster: Cluster) -> Iterator[PartitionKey]:
 
 
 def _elections(
-    context: Context, wanted: Iterable[PartitionKey], why: Why, *, is_unclean: bool, is_quiet: bool
+    context: Context, wanted: Iterable[PartitionKey], why: Reason, *, is_unclean: bool, is_quiet: bool
 ) -> Iterator[Work]:
     by_topic: dict[str, list[int]] = {}
     for topic, number in dict.fromkeys(wanted):
@@ -107,7 +107,7 @@ def _elections(
 
 
 def _elect(
-    context: Context, topic: str, numbers: Sequence[int], why: Why, *, is_unclean: bool, is_quiet: bool
+    context: Context, topic: str, numbers: Sequence[int], why: Reason, *, is_unclean: bool, is_quiet: bool
 ) -> Iterator[Decided]:
     failed: dict[Failure, int] = {}
     for number in sorted(numbers):
@@ -127,7 +127,7 @@ def _elect(
 
 
 def _elected(
-    context: Context, topic: str, number: int, why: Why, *, is_unclean: bool
+    context: Context, topic: str, number: int, why: Reason, *, is_unclean: bool
 ) -> StateDecided | tuple[Code, str]:
     """The change that elects, or why there is none."""
     cluster = context.cluster

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from controller.core.belief.cluster import Cluster
-from controller.core.causes import Cause, Why
+from controller.core.causes import Cause, Reason
 from controller.core.changes.cluster import StateDecided
 from controller.core.changes.duties import (
     RefusalsFound,
@@ -197,13 +197,13 @@ def _raise(context: Context, broker_id: int, topic: str, refused: Mapping[int, B
     for number, one in sorted(refused.items()):
         leader_epoch = _leader_epoch_for(cluster, (topic, number), one)
         if leader_epoch is not None:
-            why = Why(Cause.EPOCH_REFUSED, f"broker {broker_id} refused leader epoch {one.told_epoch}")
+            why = Reason(Cause.EPOCH_REFUSED, f"broker {broker_id} refused leader epoch {one.told_epoch}")
             known = cluster.topics[topic].partitions[number]
             yield 1, _with_leader_epoch(context, topic, number, known, leader_epoch, why)
 
 
 def _with_leader_epoch(
-    context: Context, topic: str, number: int, known: Partition, leader_epoch: int, why: Why
+    context: Context, topic: str, number: int, known: Partition, leader_epoch: int, why: Reason
 ) -> StateDecided:
     cluster, state = context.cluster, known.state
     assert state is not None, "only what was led is refused"

@@ -11,7 +11,7 @@ from functools import partial
 
 import msgspec
 
-from controller.core.causes import Cause, Why
+from controller.core.causes import Cause, Reason
 from controller.core.changes.cluster import (
     BrokerChanged,
     BrokerGone,
@@ -134,7 +134,7 @@ def _as_step_0(changes: list[Change]) -> Iterator[Decided]:
     return ((0, change) for change in changes)
 
 
-def _why(registrations: RegistrationChanges) -> Why:
+def _why(registrations: RegistrationChanges) -> Reason:
     """The cause of everything in this decision: the worst of its causes."""
     parts = [
         (cause, f"{word} {','.join(str(broker.broker_id) for broker in brokers)}")
@@ -146,4 +146,4 @@ def _why(registrations: RegistrationChanges) -> Why:
         )
         if brokers
     ]
-    return Why(parts[0][0], f"brokers {'; '.join(words for _, words in parts)}")
+    return Reason(parts[0][0], f"brokers {'; '.join(words for _, words in parts)}")

@@ -12,7 +12,7 @@ from typing import Final
 
 from controller.core.belief.cluster import Cluster
 from controller.core.belief.duties import CLUSTER_DEFAULT, UNCLEAN
-from controller.core.causes import Cause, Failure, Why
+from controller.core.causes import Cause, Failure, Reason
 from controller.core.changes.cluster import NotificationRead, Refused
 from controller.core.changes.duties import (
     ConfigFound,
@@ -29,7 +29,7 @@ from controller.core.decide.work import Context, Decided, Work, work_of
 from controller.core.events import ConfigAsked, ConfigsSeen
 from controller.core.model import NO_LEADER
 
-_ALLOWED: Final = Why(Cause.UNCLEAN_ALLOWED, "unclean election was allowed")
+_ALLOWED: Final = Reason(Cause.UNCLEAN_ALLOWED, "unclean election was allowed")
 
 
 def on_configs_seen(context: Context, event: ConfigsSeen) -> Iterator[Work]:

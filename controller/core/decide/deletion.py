@@ -32,7 +32,7 @@ from controller.core.changes.duties import (
     topic_subject,
 )
 from controller.core.codes import Code
-from controller.core.decide import dropped
+from controller.core.decide import dropped_replicas
 from controller.core.decide.repair import LiveBrokers
 from controller.core.decide.work import Context, Decided, Work
 from controller.core.events import DeleteTopicAsked, DeletionsSeen, StopReplicaAnswered, TermStarted, TimePassed
@@ -109,7 +109,7 @@ def on_stop_replica_answered(context: Context, event: StopReplicaAnswered) -> It
         if deletion is not None and deletion.replicas.get(replica) is STARTED:
             target = INELIGIBLE if (topic_id, number) in event.refused else SUCCESSFUL
             answers.setdefault(name, {})[replica] = target
-    yield from dropped.on_stop_replica_answered(context, event)
+    yield from dropped_replicas.on_stop_replica_answered(context, event)
     for name, answered in sorted(answers.items()):
         yield Work(topic_subject(name), partial(_take_answer, context, name, answered))
 

@@ -22,14 +22,14 @@ from controller.core.changes.cluster import (
 )
 from controller.core.codes import Code
 from controller.core.decide import (
+    added_partitions,
     balance,
     broker_refusals,
     brokers,
     configs,
     deletion,
     drains,
-    dropped,
-    growth,
+    dropped_replicas,
     isr,
     log_directories,
     producers,
@@ -79,7 +79,7 @@ def on_time_passed(context: Context, event: TimePassed) -> Iterator[Work]:
     """Work that the clock makes due: deletions, drains, refusals, topic id searches, notes, automatic elections."""
     yield from deletion.on_time_passed(context, event)
     yield from drains.on_time_passed(context)
-    yield from dropped.on_time_passed(context)
+    yield from dropped_replicas.on_time_passed(context)
     yield from broker_refusals.on_time_passed(context)
     yield from topic_ids.on_time_passed(context)
     yield from brokers.on_time_passed(context)
@@ -112,7 +112,7 @@ HANDLERS: dict[type, Callable[[Context, Any], Iterator[Work]]] = {
     # requests
     AlterPartitionAsked: isr.on_alter_partition_asked,
     CreateTopicAsked: topics.on_create_topic_asked,
-    GrowTopicAsked: growth.on_grow_topic_asked,
+    GrowTopicAsked: added_partitions.on_grow_topic_asked,
     DeleteTopicAsked: deletion.on_delete_topic_asked,
     ReassignAsked: reassignment.on_reassign_asked,
     ElectAsked: balance.on_elect_asked,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 
 from controller.core.belief.cluster import Cluster
-from controller.core.causes import Cause, Why
+from controller.core.causes import Cause, Reason
 from controller.core.changes.cluster import Refused
 from controller.core.changes.duties import (
     DrainEnded,
@@ -128,9 +128,9 @@ def _move_off(context: Context, topic: str, numbers: list[int], event: DrainAske
         return
     draining = cluster.draining_ids | {event.broker_id}
     leaving = cluster.leaving_ids | ({event.broker_id} if event.is_shutdown else set())
-    why = Why(Cause.DRAIN, f"broker {event.broker_id} drains")
+    why = Reason(Cause.DRAIN, f"broker {event.broker_id} drains")
     if event.is_shutdown:
-        why = Why(Cause.CONTROLLED_SHUTDOWN, f"broker {event.broker_id} shuts down")
+        why = Reason(Cause.CONTROLLED_SHUTDOWN, f"broker {event.broker_id} shuts down")
     partitions, live_ids, epoch = cluster.topics[topic].partitions, cluster.live_ids, context.epoch
     for number in numbers:
         known = partitions[number]

@@ -14,7 +14,7 @@ from functools import partial
 import msgspec
 
 from controller.core.belief.cluster import Cluster
-from controller.core.causes import Cause, Why
+from controller.core.causes import Cause, Reason
 from controller.core.changes.cluster import (
     NotificationRead,
     Refused,
@@ -28,7 +28,7 @@ from controller.core.codes import Code
 from controller.core.decide.repair import LiveBrokers, made_again, repair_partition
 from controller.core.decide.work import Context, Decided, Work, work_of
 from controller.core.elections import status_of, with_isr
-from controller.core.events import AlterPartitionAsked, IsrWish, StateFact, StatesSeen
+from controller.core.events import AlterPartitionAsked, IsrProposal, StateFact, StatesSeen
 from controller.core.model import NO_VERSION, RECOVERED, RECOVERING, Leadership, Partition
 
 
@@ -61,7 +61,7 @@ def on_alter_partition_asked(context: Context, event: AlterPartitionAsked) -> It
         refused = Refused(broker_subject(event.broker_id), Code.STALE_BROKER_EPOCH, "not the present registration")
         yield work_of(0, refused)
         return
-    by_topic: dict[str, dict[int, IsrWish]] = {}
+    by_topic: dict[str, dict[int, IsrProposal]] = {}
     for wish in event.wishes:  # of two wishes for one partition the later one counts
         by_topic.setdefault(wish.topic_id, {})[wish.partition] = wish
     for topic_id, wishes in by_topic.items():
@@ -88,7 +88,7 @@ def verdicts_for(
     return verdicts
 
 
-def _grant(context: Context, sender: int, topic: str, wishes: Sequence[IsrWish]) -> Iterator[Decided]:
+def _grant(context: Context, sender: int, topic: str, wishes: Sequence[IsrProposal]) -> Iterator[Decided]:
     cluster = context.cluster
     for wish in wishes:
         known = cluster.partition(topic, wish.partition)
@@ -105,7 +105,7 @@ def _grant(context: Context, sender: int, topic: str, wishes: Sequence[IsrWish])
 
 
 def _verdict(
-    cluster: Cluster, sender: int, topic: str, known: Partition | None, wish: IsrWish
+    cluster: Cluster, sender: int, topic: str, known: Partition | None, wish: IsrProposal
 ) -> tuple[Code, str] | None:
     """Why a wish is not granted (or need not be: code NONE); None when it is to be written."""
     if topic not in cluster.topics:
@@ -167,7 +167,7 @@ def _adopt(context: Context, fact: StateFact, known: Partition) -> Iterator[Deci
             # of a topic that was malformed when the term loaded: an earlier term's, as all that was found then
             is_of_before = known.state is None and fact.state.controller_epoch < context.epoch
             is_found = is_as_before or is_of_before
-            why = Why(Cause.FOUND, "found") if is_found else Why(Cause.STATE_WRITTEN, "written by somebody else")
+            why = Reason(Cause.FOUND, "found") if is_found else Reason(Cause.STATE_WRITTEN, "written by somebody else")
             yield 0, StateFound(fact.topic, fact.partition, fact.state, fact.version, fact.zxid, why.words, why.cause)
         seen = Partition(known.replicas, known.adding, known.removing, fact.state, fact.version, fact.zxid)
     elif known.state is not None:
@@ -182,6 +182,8 @@ def _adopt(context: Context, fact: StateFact, known: Partition) -> Iterator[Deci
             yield 0, StateLost(fact.topic, fact.partition, fact.zxid)
         seen = known
     live_brokers = LiveBrokers(context.cluster.live_ids)
-    change = repair_partition(context, fact.topic, fact.partition, seen, live_brokers, Why(Cause.REPAIRED, "repaired"))
+    change = repair_partition(
+        context, fact.topic, fact.partition, seen, live_brokers, Reason(Cause.REPAIRED, "repaired")
+    )
     if change is not None:
         yield 1, change

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from functools import partial
 
 from controller.core.belief.cluster import Cluster
-from controller.core.causes import Cause, Failure, Why
+from controller.core.causes import Cause, Failure, Reason
 from controller.core.changes.cluster import NotificationRead
 from controller.core.changes.duties import (
-    DirsFound,
-    DirsNoted,
     ElectionsFailed,
+    FailedDirsFound,
+    FailedDirsNoted,
     ReplicasProbed,
     topic_subject,
 )
@@ -45,9 +45,9 @@ def on_leader_and_isr_answered(context: Context, event: LeaderAndIsrAnswered) ->
     after = (before - _known(cluster, event.served)) | _known(cluster, event.failed)
     if after == before and event.broker_id not in cluster.duties.suspect_ids:
         return
-    change = DirsFound(event.broker_id, broker.epoch, after, before - after)
+    change = FailedDirsFound(event.broker_id, broker.epoch, after, before - after)
     yield work_of(0, change)
-    note = DirsNoted(event.broker_id, broker.epoch, bool(after))
+    note = FailedDirsNoted(event.broker_id, broker.epoch, bool(after))
     yield work_of(0, note)
     by_topic: dict[str, list[int]] = {}
     for topic, number in after ^ before:
@@ -75,7 +75,7 @@ def _repair(
         serving = cluster.serving_ids(topic, number, cluster.live_ids)
         serving = serving - {broker_id} if (topic, number) in failed else serving | {broker_id}
         cause = Cause.DISK_FAILED if (topic, number) in failed else Cause.DISK_MENDED
-        why = Why(cause, f"log directory of broker {broker_id}")
+        why = Reason(cause, f"log directory of broker {broker_id}")
         change = repair_partition(context, topic, number, known, LiveBrokers(cluster.live_ids), why, serving=serving)
         if change is not None:
             yield 1, change

@@ -11,9 +11,9 @@ from functools import partial
 
 from controller.core.changes.cluster import Refused
 from controller.core.changes.duties import (
+    OperatorErrorReported,
     ProducerIdsFound,
     ProducerIdsGranted,
-    Reported,
     broker_subject,
 )
 from controller.core.codes import Code
@@ -37,7 +37,7 @@ def on_producer_ids_asked(context: Context, event: ProducerIdsAsked) -> Iterator
 def _believe(found: ProducerIdsFound, trouble: str | None) -> Iterator[Decided]:
     yield 0, found
     if trouble is not None:
-        yield 0, Reported(found.subject, trouble)
+        yield 0, OperatorErrorReported(found.subject, trouble)
 
 
 def _grant(context: Context, event: ProducerIdsAsked, granted: ProducerIdsGranted) -> Iterator[Decided]:

@@ -27,9 +27,9 @@ from controller.core.changes.duties import (
     DeletionQueued,
     MarkerDropped,
     NodeRemoved,
+    OperatorErrorReported,
     ReassignNodeFound,
     ReassignNodeWritten,
-    Reported,
     TopicErased,
     TopicIdGiven,
     node_subject,
@@ -102,7 +102,7 @@ def see_node(context: Context, event: ReassignNodeSeen) -> Iterator[Decided]:
     if seen != (dict(duties.reassign_targets), duties.reassign_version):
         yield 1, ReassignNodeFound(*seen)
     if event.trouble is not None:
-        yield 1, Reported(NODE, event.trouble)
+        yield 1, OperatorErrorReported(NODE, event.trouble)
 
 
 def _touched(cluster: Cluster, one: Committed) -> Iterable[PartitionKey]:
@@ -157,12 +157,12 @@ def _tidy(context: Context, partitions: Iterable[PartitionKey]) -> Iterator[Deci
     cluster = context.cluster
     asked = cluster.duties.reassign_targets
     gone: set[PartitionKey] = set()
-    reports: list[Reported] = []
+    reports: list[OperatorErrorReported] = []
     for topic, wanted in _by_topic({key: asked[key] for key in sorted(partitions) if key in asked}).items():
         _, troubles = plans_for(context, topic, wanted, is_by_node=True)
         for number, (code, detail) in troubles.items():
             if code is not Code.NONE:
-                reports.append(Reported(NODE, f"{topic}-{number}: {detail}"))
+                reports.append(OperatorErrorReported(NODE, f"{topic}-{number}: {detail}"))
             elif (topic, number) in cluster.reassigning:
                 continue  # on its way
             gone.add((topic, number))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from controller.core.belief.cluster import Cluster
-from controller.core.causes import Cause, Why
+from controller.core.causes import Cause, Reason
 from controller.core.changes.cluster import StateDecided, TopicWritten
 from controller.core.codes import Code
 from controller.core.decide.repair import led_first, state_decided
@@ -27,7 +27,7 @@ STATES_PER_TRANSACTION = 400
 STATES_BESIDE_A_LARGE_TOPIC = 80
 LARGE_TOPIC_BYTES = 800_000
 
-_REASSIGNMENT: Final = Why(Cause.REASSIGNMENT, "reassignment")
+_REASSIGNMENT: Final = Reason(Cause.REASSIGNMENT, "reassignment")
 #: why a partition is not moved; with code NONE there is nothing to do
 Trouble = tuple[Code, str]
 
@@ -90,7 +90,7 @@ def plan_at_end(
         return None
     return ReassignmentPlan(
         Assignment(target),
-        state_decided(context, topic, number, partition.state, after, Why(Cause.REASSIGNMENT, "reassigned")),
+        state_decided(context, topic, number, partition.state, after, Reason(Cause.REASSIGNMENT, "reassigned")),
     )
 
 

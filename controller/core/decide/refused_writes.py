@@ -7,7 +7,7 @@ from functools import partial
 
 from controller.core.belief.cluster import Cluster
 from controller.core.changes.cluster import Change, Refused, StateDecided, TopicWritten, WriteRefused
-from controller.core.changes.duties import DirsNoted, DrainEnded, TermRecorded
+from controller.core.changes.duties import DrainEnded, FailedDirsNoted, TermRecorded
 from controller.core.codes import Code
 from controller.core.decide.work import Context, Decided, Work
 from controller.core.project.refusals import remedy_for, trouble_of
@@ -43,7 +43,7 @@ def on_time_passed(context: Context) -> Iterator[Work]:
 
 def _is_wanted(cluster: Cluster, change: Change) -> bool:
     match change:
-        case DirsNoted(broker_id=broker_id, epoch=epoch, has_failed=has_failed):
+        case FailedDirsNoted(broker_id=broker_id, epoch=epoch, has_failed=has_failed):
             broker = cluster.brokers.get(broker_id)
             is_true = has_failed == (broker_id in cluster.duties.failed_dirs)
             return is_true and (not has_failed or (broker is not None and broker.epoch == epoch))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from controller.core.bitset import bits_of
-from controller.core.causes import Cause, Failure, Why
+from controller.core.causes import Cause, Failure, Reason
 from controller.core.changes.cluster import StateDecided
 from controller.core.changes.duties import ElectionsFailed
 from controller.core.decide.work import Context, Decided
@@ -32,7 +32,7 @@ class LiveBrokers(msgspec.Struct, frozen=True):
 
 
 def repair_topic(
-    context: Context, topic: str, numbers: Iterable[int], live_brokers: LiveBrokers, why: Why, *, step: int = 0
+    context: Context, topic: str, numbers: Iterable[int], live_brokers: LiveBrokers, why: Reason, *, step: int = 0
 ) -> Iterator[Decided]:
     """Bring partitions of one topic to their right state, given the online brokers."""
     cluster = context.cluster
@@ -95,7 +95,7 @@ def led_first(
     number: int,
     new: Partition,
     live_ids: frozenset[int],
-    why: Why,
+    why: Reason,
     *,
     step: int,
     is_new: bool = True,
@@ -116,7 +116,7 @@ def repair_partition(
     number: int,
     partition: Partition,
     live_brokers: LiveBrokers,
-    why: Why,
+    why: Reason,
     *,
     allow_unclean: bool | None = None,
     serving: frozenset[int] | None = None,
@@ -185,7 +185,7 @@ def state_decided(
     number: int,
     before: Leadership | None,
     after: Leadership,
-    why: Why,
+    why: Reason,
     *,
     live_ids: frozenset[int] | None = None,
     stopped: Replicas = (),

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from controller.core.belief.cluster import Cluster
-from controller.core.causes import Cause, Why
+from controller.core.causes import Cause, Reason
 from controller.core.changes.cluster import (
     BrokerLive,
     BrokerMissing,
@@ -19,8 +19,8 @@ from controller.core.changes.cluster import (
     Unreadable,
 )
 from controller.core.changes.duties import (
-    DirsNoted,
     DrainEnded,
+    FailedDirsNoted,
     StateMembers,
     TermFound,
     broker_subject,
@@ -36,7 +36,7 @@ from controller.core.model import Broker
 
 #: how far back the last decision of the previous controller may reach
 FOUND_WITHIN_MS = 10_000
-_STARTED: Final = Why(Cause.TERM_STARTED, "term started")
+_STARTED: Final = Reason(Cause.TERM_STARTED, "term started")
 
 
 def epochs_in(facts: Iterable[StateFact]) -> set[int]:
@@ -109,7 +109,7 @@ def _start_topic(
 def _forget_life(broker_id: int) -> Iterator[Decided]:
     """Notes about an earlier registration of a broker are void."""
     yield 0, DrainEnded(broker_id, "registration over")
-    yield 0, DirsNoted(broker_id, -1, has_failed=False)
+    yield 0, FailedDirsNoted(broker_id, -1, has_failed=False)
 
 
 def _start_broker(broker: Broker) -> Iterator[Decided]:

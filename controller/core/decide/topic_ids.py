@@ -24,7 +24,7 @@ from random import Random
 
 from controller.core.belief.cluster import Cluster
 from controller.core.belief.id_searches import IdAnswer
-from controller.core.causes import Cause, Why
+from controller.core.causes import Cause, Reason
 from controller.core.changes.cluster import TopicWritten
 from controller.core.changes.duties import (
     DeletionQueued,
@@ -296,5 +296,5 @@ def _led(
     for number, wanted in sorted(whole.items()):
         if topic.partitions[number].state is None and (name, number) not in cluster.unreadable:
             new = Partition(wanted.replicas, wanted.adding, wanted.removing)
-            why = Why(Cause.TOPIC_FOUND, "partition created")
+            why = Reason(Cause.TOPIC_FOUND, "partition created")
             yield from led_first(context, name, number, new, live_ids, why, step=step)

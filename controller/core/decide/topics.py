@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from controller.core.belief.cluster import Cluster
-from controller.core.causes import Cause, Why
+from controller.core.causes import Cause, Reason
 from controller.core.changes.cluster import (
     Refused,
     TopicCreated,
@@ -186,7 +186,7 @@ def _written_back(
 def _lead_first(
     context: Context, topic: str, number: int, wanted: Assignment, cause: Cause, *, is_new: bool = True
 ) -> Iterator[Decided]:
-    new, why = Partition(wanted.replicas, wanted.adding, wanted.removing), Why(cause, "partition created")
+    new, why = Partition(wanted.replicas, wanted.adding, wanted.removing), Reason(cause, "partition created")
     live_ids = context.cluster.live_ids
     yield from led_first(context, topic, number, new, live_ids, why, step=2, is_new=is_new, is_anew=is_new)
 

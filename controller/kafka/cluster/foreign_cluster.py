@@ -41,7 +41,7 @@ LOOK_EVERY_S: Final = 1.0
 REST_PER_LOOK: Final = 19
 
 
-class Holder(msgspec.Struct, frozen=True):
+class SeatHolder(msgspec.Struct, frozen=True):
     """Of the seat as it was last seen taken. `entry`: where its API is, if it is one of ours."""
 
     seat: tuple[int, int]
@@ -53,12 +53,12 @@ class Holder(msgspec.Struct, frozen=True):
         return self.entry is None
 
 
-class Sight(msgspec.Struct, frozen=True):
+class ClusterSnapshot(msgspec.Struct, frozen=True):
     """The cluster at one look. `number` rises whenever something in it is different."""
 
     seat: tuple[int, int]
     cluster: Cluster
-    strangers: dict[int, Broker]
+    foreign_brokers: dict[int, Broker]
     fingerprint: int
     number: int
 
@@ -76,14 +76,14 @@ class ForeignCluster:
         self._rest_for = rest_for
         self._handle = handle
         self._session = session
-        self._holder: Holder | None = None
-        self._sight: Sight | None = None
+        self._holder: SeatHolder | None = None
+        self._sight: ClusterSnapshot | None = None
         self._looking = asyncio.Lock()
         self._look_again_at = 0.0
         self._numbers = 0
 
     @property
-    def holder(self) -> Holder | None:
+    def holder(self) -> SeatHolder | None:
         """The present holder of the seat, if it was read, and is not this process."""
         holder = self._holder
         is_ours = self._handle.controller_epoch is not None  # from the claim on
@@ -94,7 +94,7 @@ class ForeignCluster:
         return self.holder is not None and self.holder.is_kafka
 
     @property
-    def sight(self) -> Sight | None:
+    def sight(self) -> ClusterSnapshot | None:
         """The last reading of a cluster that this holder leads."""
         sight, holder = self._sight, self.holder
         return None if sight is None or holder is None or sight.seat != holder.seat else sight
@@ -119,11 +119,11 @@ class ForeignCluster:
             if own is not None and own.stat.ephemeral_owner == seat[1]:
                 endpoints = formats.decode(own.data, ControllerZnode).endpoints
                 entry = BrokerEntry(seat[0], own.stat.czxid, "live", None, endpoints)
-                self._holder = Holder(seat, controller_epoch, entry)
+                self._holder = SeatHolder(seat, controller_epoch, entry)
             elif registered is not None and registered.stat.ephemeral_owner == seat[1]:
                 broker = formats.decode_broker(registered.data, seat[0], registered.stat.czxid)
                 if not bodies.speaks_http(broker.endpoints):
-                    self._holder = Holder(seat, controller_epoch, None)
+                    self._holder = SeatHolder(seat, controller_epoch, None)
         except (ZooKeeperError, formats.FormatError) as error:
             log.warning("holder.unread", broker_id=seat[0], reason=str(error))  # asked again with the next request
 
@@ -144,12 +144,12 @@ class ForeignCluster:
                 # the reading before stays, and health reports the failure
                 log.warning("cluster.unread", reason=str(error))
                 return
-            self._sight = await self._seen(holder, loaded, reader.strangers)
+            self._sight = await self._seen(holder, loaded, reader.foreign_brokers)
             over = time.monotonic()
             self._look_again_at = over + self._rest_for(over - begun)
 
-    async def _seen(self, holder: Holder, loaded: Loaded, strangers: dict[int, Broker]) -> Sight:
-        fingerprint, before = _fingerprint_of(loaded, strangers), self.sight
+    async def _seen(self, holder: SeatHolder, loaded: Loaded, foreign_brokers: dict[int, Broker]) -> ClusterSnapshot:
+        fingerprint, before = _fingerprint_of(loaded, foreign_brokers), self.sight
         if before is not None and before.fingerprint == fingerprint:
             return before
         cluster = Cluster(controller_id=holder.seat[0], controller_epoch=holder.controller_epoch)
@@ -159,17 +159,17 @@ class ForeignCluster:
             await asyncio.sleep(0)
         cluster.apply(Committed(BrokerLive(broker, "registered", Cause.FOUND)) for broker in loaded.brokers.values())
         self._numbers += 1
-        return Sight(holder.seat, cluster, strangers, fingerprint, self._numbers)
+        return ClusterSnapshot(holder.seat, cluster, foreign_brokers, fingerprint, self._numbers)
 
 
-def _fingerprint_of(loaded: Loaded, strangers: dict[int, Broker]) -> int:
+def _fingerprint_of(loaded: Loaded, foreign_brokers: dict[int, Broker]) -> int:
     """Of all that is shown: znodes by their versions, registrations as they are."""
     return hash(
         (
             tuple((fact.name, fact.czxid, fact.version) for fact in loaded.topics),
             tuple((fact.topic, fact.partition, fact.version, fact.mtime_ms) for fact in loaded.states),
             tuple(sorted((one.broker_id, one.epoch, one.rack or "", one.endpoints) for one in loaded.brokers.values())),
-            tuple(sorted(strangers)),
+            tuple(sorted(foreign_brokers)),
             tuple(sorted((broker_id, znode.broker_epoch) for broker_id, znode in loaded.admin.noted.items())),
         )
     )
@@ -194,11 +194,11 @@ class BeliefView:
         return self._handle.cluster if sight is None else sight.cluster
 
     @property
-    def _strangers(self) -> Mapping[int, Broker]:
+    def _foreign_brokers(self) -> Mapping[int, Broker]:
         sight = self._foreign_cluster.sight
         if sight is not None:
-            return sight.strangers
-        return {} if self._handle.term is None else self._handle.term.strangers
+            return sight.foreign_brokers
+        return {} if self._handle.term is None else self._handle.term.foreign_brokers
 
     @property
     def controller_id(self) -> int:
@@ -242,12 +242,12 @@ class BeliefView:
             BrokerEntry(one.broker.broker_id, one.broker.epoch, one.state, one.broker.rack, one.broker.endpoints)
             for one in known_brokers(cluster)
         ]
-        strangers = [
+        foreign_brokers = [
             BrokerEntry(one.broker_id, one.epoch, "left out", one.rack, one.endpoints)
-            for one in self._strangers.values()
+            for one in self._foreign_brokers.values()
         ]
-        ids = {one.id for one in strangers}
-        return sorted([*strangers, *(one for one in known if one.id not in ids)], key=lambda one: one.id)
+        ids = {one.id for one in foreign_brokers}
+        return sorted([*foreign_brokers, *(one for one in known if one.id not in ids)], key=lambda one: one.id)
 
     @property
     def topic_names(self) -> Sequence[str]:

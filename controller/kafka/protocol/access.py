@@ -165,7 +165,7 @@ WANTED: Final = {
 }
 
 
-class Opened(NamedTuple):
+class OpenConnection(NamedTuple):
     """`for_s`: a broker that wants a login from time to time closes the connection after this."""
 
     reader: asyncio.StreamReader
@@ -211,7 +211,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
             )
         return f"a listener of {name}, which takes {WANTED[name]} (--config)"
 
-    async def open(self, address: Listener) -> Opened:
+    async def open(self, address: Listener) -> OpenConnection:
         """Opens a connection. Raises an OSError, or the errors of reading."""
         tls = self.tls if address.protocol in TLS else None
         reader, writer = await asyncio.open_connection(address.host, address.port, ssl=tls)
@@ -219,10 +219,10 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
             writer.transport.abort()
             raise ConnectionRefusedError(f"{address.host} is {peer}: no broker can be there")
         if address.protocol not in SASL or self.sasl is None:
-            return Opened(reader, writer, None)
+            return OpenConnection(reader, writer, None)
         is_done = False
         try:
-            opened = Opened(reader, writer, await log_in(reader, writer, self.sasl))
+            opened = OpenConnection(reader, writer, await log_in(reader, writer, self.sasl))
             is_done = True
             return opened
         finally:

@@ -175,7 +175,7 @@ CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS = 19, 20, 37
 UNSAID: Final = -1
 
 
-class TopicWish(NamedTuple):
+class TopicRequest(NamedTuple):
     """One topic of a CreateTopics or CreatePartitions request."""
 
     name: str
@@ -209,7 +209,7 @@ class TopicApis:
         writer.array(replies, lambda one: self._created(version, *one, writer))
         writer.tags()
 
-    async def _create(self, wish: TopicWish, *, is_trial: bool) -> Reply:
+    async def _create(self, wish: TopicRequest, *, is_trial: bool) -> Reply:
         cluster = self._handle.cluster
         if cluster is not None and wish.name in cluster.topics:
             return Reply(Code.TOPIC_ALREADY_EXISTS, f"Topic '{wish.name}' already exists.")
@@ -228,7 +228,7 @@ class TopicApis:
             event = CreateTopicAsked(wish.name, partitions, factor, configs=configs)
         return dry_run(self._handle, event) if is_trial else await asked(self._handle, event)
 
-    def _created(self, version: int, wish: TopicWish, reply: Reply, writer: Writer) -> None:
+    def _created(self, version: int, wish: TopicRequest, reply: Reply, writer: Writer) -> None:
         cluster = self._handle.cluster
         topic = None if cluster is None or reply.code is not Code.NONE else cluster.topics.get(wish.name)
         writer.string(wish.name)
@@ -279,7 +279,7 @@ class TopicApis:
         writer.array(replies, lambda one: coded(writer.string(one[0]), one[1].code, one[1].detail))
         writer.tags()
 
-    async def _grow(self, wish: TopicWish, *, is_trial: bool) -> Reply:
+    async def _grow(self, wish: TopicRequest, *, is_trial: bool) -> Reply:
         cluster = self._handle.cluster
         known = 0 if cluster is None or wish.name not in cluster.topics else len(cluster.topics[wish.name].partitions)
         if known and wish.partitions <= known:
@@ -319,19 +319,19 @@ def _is_led(cluster: Cluster, name: str) -> bool:
     )
 
 
-def _creation(reader: Reader) -> TopicWish:
+def _creation(reader: Reader) -> TopicRequest:
     name, partitions, factor = reader.string(), reader.i32(), reader.i16()
     assignment = dict(reader.array(lambda: tagged(reader, (reader.i32(), reader.ids()))))
     configs = dict(reader.array(lambda: tagged(reader, (reader.string(), reader.nullable_string()))))
     reader.tags()
-    return TopicWish(name, partitions, factor, assignment or None, configs)
+    return TopicRequest(name, partitions, factor, assignment or None, configs)
 
 
-def _growth(reader: Reader) -> TopicWish:
+def _growth(reader: Reader) -> TopicRequest:
     name, count = reader.string(), reader.i32()
     rows = reader.nullable_array(lambda: tagged(reader, reader.ids()))
     reader.tags()
-    return TopicWish(name, count, assignment=None if rows is None else dict(enumerate(rows)))
+    return TopicRequest(name, count, assignment=None if rows is None else dict(enumerate(rows)))
 
 
 def _named(reader: Reader) -> tuple[str | None, bytes]:

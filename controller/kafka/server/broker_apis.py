@@ -10,7 +10,7 @@ import msgspec
 
 from controller.api.ports import BusyError, ControllerHandle, NotControllerError, term_of
 from controller.core.codes import Code
-from controller.core.events import AlterPartitionAsked, DrainAsked, Event, IsrWish, ProducerIdsAsked
+from controller.core.events import AlterPartitionAsked, DrainAsked, Event, IsrProposal, ProducerIdsAsked
 from controller.kafka.protocol.codec import (
     Reader,
     WireError,
@@ -56,13 +56,13 @@ class BrokerApis:
         writer.array(altered, lambda topic: self._altered_topic(version, topic, writer))
         writer.tags()
 
-    def _topic_wishes(self, version: int, reader: Reader) -> list[IsrWish]:
+    def _topic_wishes(self, version: int, reader: Reader) -> list[IsrProposal]:
         topic_id = topic_id_of(reader.uuid()) if version >= 2 else self._id_of(reader.string())
         wishes = reader.array(lambda: self._wish(version, topic_id, reader))
         reader.tags()
         return wishes
 
-    def _wish(self, version: int, topic_id: str, reader: Reader) -> IsrWish:
+    def _wish(self, version: int, topic_id: str, reader: Reader) -> IsrProposal:
         number = reader.i32()
         leader_epoch = reader.i32()
         if version >= 3:
@@ -73,7 +73,7 @@ class BrokerApis:
         state_version = reader.i32()
         reader.tags()
         isr = tuple(self._registered(member) for member in members)
-        return IsrWish(topic_id, number, leader_epoch, state_version, recovery, isr)
+        return IsrProposal(topic_id, number, leader_epoch, state_version, recovery, isr)
 
     def _registered(self, member: tuple[int, int]) -> tuple[int, int]:
         """A leader below protocol level 3.5 cannot say which registration it means: the present one then."""

@@ -19,7 +19,7 @@ import structlog
 
 from controller.base.bell import Bell
 from controller.base.config import Limits
-from controller.base.places import FullError, Place, Places
+from controller.base.connection_slots import ConnectionSlot, ConnectionSlots, NoSlotError
 from controller.base.tasks import end_accepting
 from controller.kafka.protocol.codec import Reader, WireError, Writer
 
@@ -89,8 +89,8 @@ class KafkaServer:
         self._limits = limits
         self._servers: list[asyncio.Server] = []
         self._connections: set[asyncio.Task[None]] = set()
-        self._places = Places(limits.kafka_connections, limits.kafka_connections_per_peer)
-        self._room = Room(limits.kafka_in_flight_bytes)
+        self._places = ConnectionSlots(limits.kafka_connections, limits.kafka_connections_per_peer)
+        self._room = RequestMemory(limits.kafka_in_flight_bytes)
         self._refusals = Refusals(limits.kafka_refusal_ms)
 
     @property
@@ -128,7 +128,7 @@ class KafkaServer:
         host = str(peer[0])
         try:
             place = self._places.open(host, writer.transport.abort)
-        except FullError:
+        except NoSlotError:
             writer.transport.abort()
             return
         self._connections.add(task)
@@ -152,7 +152,7 @@ class KafkaServer:
                 writer.transport.abort()
 
     async def _log_in(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, login: Login, place: Place
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, login: Login, place: ConnectionSlot
     ) -> bool:
         """Whether the client has logged in. One deadline for all of it: a stranger holds a place no longer than
         that."""
@@ -163,7 +163,7 @@ class KafkaServer:
         return True
 
     async def _serve_one(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, login: Login | None, place: Place
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, login: Login | None, place: ConnectionSlot
     ) -> bool:
         """One request. Whether there may be another."""
         limits = self._limits
@@ -239,7 +239,7 @@ class Refusals:
                 del self._last[peer]
 
 
-class Room:
+class RequestMemory:
     """Room for the bytes of all requests that are being read or answered. A request without room waits."""
 
     def __init__(self, bytes_max: int) -> None:

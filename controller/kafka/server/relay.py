@@ -18,14 +18,14 @@ from controller.api.ports import ControllerHandle
 from controller.base.bell import Bell
 from controller.base.config import Limits
 from controller.core.model import Broker
-from controller.kafka.protocol.access import PLAIN_ACCESS, Access, Listener, Opened
+from controller.kafka.protocol.access import PLAIN_ACCESS, Access, Listener, OpenConnection
 from controller.kafka.protocol.codec import Reader, WireError, Writer
 from controller.kafka.server.listener import API_VERSIONS, Api
 
 _LENGTH = struct.Struct(">i")
 
 
-async def exchange(opened: Opened, frame: bytes, answer_max_bytes: int) -> bytes:
+async def exchange(opened: OpenConnection, frame: bytes, answer_max_bytes: int) -> bytes:
     """Returns the answer to one request, and closes the connection. Raises the errors of connections, or WireError."""
     reader, writer, _ = opened
     try:
@@ -39,7 +39,7 @@ async def exchange(opened: Opened, frame: bytes, answer_max_bytes: int) -> bytes
         writer.close()
 
 
-async def versions_at(opened: Opened, answer_max_bytes: int) -> dict[int, tuple[int, int]]:
+async def versions_at(opened: OpenConnection, answer_max_bytes: int) -> dict[int, tuple[int, int]]:
     """The first and the last version that is served there, by API."""
     request = Writer(flexible=False).i16(API_VERSIONS).i16(0).i32(0).string(None).message()
     reader = Reader(await exchange(opened, request, answer_max_bytes), 4, flexible=False)

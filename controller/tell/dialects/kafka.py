@@ -23,7 +23,7 @@ import msgspec
 from controller.base.config import LIMITS, Limits
 from controller.core.codes import Code
 from controller.core.model import LEADER_EPOCH_MAX, Broker, TopicIdPartition
-from controller.kafka.protocol.access import PLAIN_ACCESS, Access, KnownNode, Listener, Opened, broker_node
+from controller.kafka.protocol.access import PLAIN_ACCESS, Access, KnownNode, Listener, OpenConnection, broker_node
 from controller.kafka.protocol.codec import Reader, WireError, Writer
 from controller.kafka.protocol.levels import Level
 from controller.tell.dialects import Envelope, NotAcknowledgedError, Request, Wanted
@@ -125,7 +125,7 @@ class OwnAddress(msgspec.Struct, frozen=True):
 class _Connection:
     """To one incarnation of a broker."""
 
-    def __init__(self, address: Listener, opened: Opened) -> None:
+    def __init__(self, address: Listener, opened: OpenConnection) -> None:
         self.address = address
         self.reader = opened.reader
         self.writer = opened.writer

@@ -16,12 +16,12 @@ from brokerstub.lab.http_proxy import GARBAGE
 from brokerstub.lab.settings import LabError
 from brokerstub.lab.zookeeper import ZooKeeperError
 from tests.faults.chaos import links, primitives
-from tests.faults.chaos.field import Field, Injury
 from tests.faults.chaos.spoiling import spoil
 from tests.faults.chaos.steps import STEPS, at_step
+from tests.faults.chaos.target_cluster import Field, Injury
 from tests.faults.chaos.tool import HANDS, READERS
 from tests.faults.hostile import ON_THE_SEAT
-from tests.faults.nonsense import SPOILED
+from tests.faults.malformed_znodes import SPOILED
 from tests.faults.operations import TOPICS
 from tests.integration.cluster import Broker
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from brokerstub.lab.peers import Way
+from brokerstub.lab.peers import PeerProxy
 from brokerstub.lab.proxy import Direction, Proxy
-from tests.faults.chaos.field import Field, Injury
+from tests.faults.chaos.target_cluster import Field, Injury
 from tests.integration.cluster import Broker
 
 # ---------------------------------------------------------------------- a broker's way to ZooKeeper
@@ -138,7 +138,7 @@ async def garble(field: Field, broker: Broker, peer: Broker, kinds: Iterable[str
     return _armed("garble", broker, peer, [way.garble(kind, path) for kind in kinds], way)
 
 
-def _ways(field: Field, broker: Broker, peer: Broker) -> list[Way]:
+def _ways(field: Field, broker: Broker, peer: Broker) -> list[PeerProxy]:
     ids = broker.broker_id, peer.broker_id
     return [field.cluster.peers.ways[ids], field.cluster.peers.ways[ids[::-1]]]
 
@@ -149,7 +149,7 @@ def _between(
     return Injury(kind, f"{broker.broker_id} -> {peer.broker_id}", has_hit, heal)
 
 
-def _armed(kind: str, broker: Broker, peer: Broker, happened: list[asyncio.Event], way: Way) -> Injury:
+def _armed(kind: str, broker: Broker, peer: Broker, happened: list[asyncio.Event], way: PeerProxy) -> Injury:
     async def heal() -> None:
         way.disarm(*happened)
 

@@ -18,8 +18,8 @@ from brokerstub.lab.settings import lab_secrets
 from controller.core import events
 from controller.core.events import Event
 from controller.wire.client import ExchangeError, UnreachableError
-from tests.faults.chaos.field import Field, elapse
 from tests.faults.chaos.schedule import Ask
+from tests.faults.chaos.target_cluster import Field, elapse
 from tests.faults.checker.history import Call, json_of
 from tests.faults.operations import OPERATIONS
 from tests.integration.cluster import now_ms

@@ -18,7 +18,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 
 from brokerstub.lab.zookeeper import ZooKeeperServer
-from tests.faults.chaos.field import Field, Injury, give_files, stands
+from tests.faults.chaos.target_cluster import Field, Injury, give_files, stands
 from tests.integration.cluster import Broker, now_ms
 
 BURST_S: Final = 0.2

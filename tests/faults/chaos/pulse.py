@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from controller.wire.client import ExchangeError
-from tests.faults.chaos.field import Field, elapse, is_stopped
+from tests.faults.chaos.target_cluster import Field, elapse, is_stopped
 from tests.faults.checker.history import Lag, LateWhat, Starved
 from tests.integration.cluster import Broker, now_ms
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from kazoo.exceptions import KazooException, NoNodeError
 
-from tests.faults.chaos.field import Field
+from tests.faults.chaos.target_cluster import Field
 from tests.faults.checker.history import End, json_of
 from tests.integration.cluster import Broker
 from tests.integration.duties import on_disk

@@ -23,12 +23,12 @@ from brokerstub.lab.zookeeper import Ensemble, ZooKeeperError, ZooKeeperServer
 from controller.core.events import CreateTopicAsked, UndrainAsked
 from controller.security.secrets import API_TOKEN, RPC_SECRET
 from tests.faults.chaos.clients import PARTITIONS, TOPIC, ForeignClients
-from tests.faults.chaos.field import Field, elapse
 from tests.faults.chaos.harms import HARMS, fall
 from tests.faults.chaos.player import RealPlayer
 from tests.faults.chaos.pulse import Pulse
 from tests.faults.chaos.rest import end_of, unrest
 from tests.faults.chaos.schedule import WARM_S, Act, Schedule
+from tests.faults.chaos.target_cluster import Field, elapse
 from tests.faults.chaos.tool import log_in
 from tests.faults.chaos.traces import leaks_in, unaudited
 from tests.faults.checker.evidence import ended_in, history_of
@@ -205,7 +205,7 @@ class Round:
         known = history_of(cluster.servers, cluster.chroot, [one.folder for one in cluster.brokers.values()],
                            faults=faults, calls=self.player.calls, end=end)  # fmt: skip
         known.rpcs = list(cluster.witness.completed(known.rpcs))
-        known.heard, known.askings = cluster.witness.told, cluster.witness.askings
+        known.heard, known.broker_requests = cluster.witness.told, cluster.witness.broker_requests
         known.sees, known.unfollowed = "ways", cluster.witness.unfollowed
         known.ended_ms = {epoch: ms for one in cluster.brokers.values()
                           for epoch, ms in ended_in(one.folder / "broker.log").items()}  # fmt: skip

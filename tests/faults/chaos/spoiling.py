@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from kazoo.exceptions import BadVersionError, KazooException, NoNodeError
 
-from tests.faults.chaos.field import Field, Injury
-from tests.faults.nonsense import CONFIG, Target, can_be_spoiled, nonsense_for, target_for
+from tests.faults.chaos.target_cluster import Field, Injury
+from tests.faults.malformed_znodes import CONFIG, Target, can_be_spoiled, nonsense_for, target_for
 from tests.faults.operations import TOPICS
 
 

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from kazoo.exceptions import KazooException
 
 from tests.faults.chaos import links, primitives
-from tests.faults.chaos.field import LOOK_EVERY_S, Field, Injury
+from tests.faults.chaos.target_cluster import LOOK_EVERY_S, Field, Injury
 from tests.integration.cluster import Broker
 
 STEP_WAIT_S: Final = 10.0

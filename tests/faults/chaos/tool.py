@@ -25,8 +25,8 @@ from controller.core.codes import Code
 from controller.core.project.znodes import CONTROLLER, CONTROLLER_EPOCH, ISR_NOTIFICATIONS, state_path, topic_path
 from controller.wire import bodies
 from tests.faults import hostile
-from tests.faults.chaos.field import Field, Injury
 from tests.faults.chaos.spoiling import repair
+from tests.faults.chaos.target_cluster import Field, Injury
 from tests.faults.checker.history import object_of
 from tests.faults.operations import TOPICS
 from tests.integration.cluster import Broker

@@ -14,9 +14,9 @@ from functools import partial
 
 from brokerstub.lab.http_proxy import Exchange
 from brokerstub.lab.peers import Peers
-from tests.faults.checker.history import Asking, Rpc
+from tests.faults.checker.history import BrokerRequest, Rpc
+from tests.faults.simulate.decoded_requests import ASKED, TOLD, broker_request_of, rpc_of
 from tests.faults.simulate.network import Exchange as Told
-from tests.faults.simulate.told import ASKED, TOLD, asking_of, rpc_of
 
 _Key = tuple[int, str, int, int, str | None]
 
@@ -25,7 +25,7 @@ class Witness:
     """Hears every way of a cluster, from before its brokers start."""
 
     def __init__(self, peers: Peers) -> None:
-        self.askings: list[Asking] = []
+        self.broker_requests: list[BrokerRequest] = []
         #: the controllers' requests, entered when their answers passed by
         self.told: list[Rpc] = []
         self._peers = peers
@@ -52,7 +52,7 @@ class Witness:
         told = Told(*names, exchange.path, headers, body, None, None, sent_ms, 200 if is_answered else 0, answer)
         now_ms = time.time_ns() // 1_000_000
         if exchange.path in ASKED:
-            self.askings.append(asking_of(told, now_ms))
+            self.broker_requests.append(broker_request_of(told, now_ms))
         elif is_answered:
             self.told.append(rpc_of(told, now_ms))
 

@@ -111,7 +111,7 @@ class Wish(NamedTuple):
     recovery: int = 0
 
 
-class Asking(NamedTuple):
+class BrokerRequest(NamedTuple):
     """A broker's request to a controller, as it arrived (`error_code` None) and once more as it was answered."""
 
     at_ms: int
@@ -201,7 +201,7 @@ class History(msgspec.Struct):
     rpcs: list[Rpc] = []
     #: the same, of those that were seen on their way, whether their lines were lost or not
     heard: list[Rpc] = []
-    askings: list[Asking] = []
+    broker_requests: list[BrokerRequest] = []
     #: the readings of sessions, in the order in which they heard them; None: not known
     readings: list[Reading] | None = None
     #: messages between brokers and controllers: only their own lines, all of them, or all but a broker's messages to

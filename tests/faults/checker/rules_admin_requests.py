@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 
 from controller.core.events import ElectAsked
 from tests.faults.checker.history import Call, History
-from tests.faults.checker.known import Known, RunRule, Written
 from tests.faults.checker.replay import Key
+from tests.faults.checker.replay_facts import Known, RunRule, Written
 from tests.faults.checker.rules_client_calls import could_act_at
 from tests.faults.checker.rules_zookeeper import NO_LEADER, is_unclean
 from tests.faults.checker.writers import Wrong

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from tests.faults.checker.history import SLACK_MS, Asking, History, Wish
-from tests.faults.checker.known import Known, RunRule, Written
+from tests.faults.checker.history import SLACK_MS, BrokerRequest, History, Wish
 from tests.faults.checker.replay import state_of, topic_of
+from tests.faults.checker.replay_facts import Known, RunRule, Written
 from tests.faults.checker.rules_admin_requests import said_of
 from tests.faults.checker.rules_zookeeper import slack_of
 from tests.faults.checker.writers import Wrong
@@ -20,7 +20,7 @@ _AS_ASKED: Final = "isr_asked"
 def s16_the_incarnation_that_joins_an_isr_is_the_one_its_leader_saw(history: History, known: Known) -> Iterator[Wrong]:
     """A member is granted by the broker epoch that its leader heard from, and that is its registration."""
     granted = {(one.topic_id, one.key[1], one.state.version): one for one in known.written if one.by_controller}
-    for asking in history.askings:
+    for asking in history.broker_requests:
         for wish in asking.wishes:
             stands = granted.get((wish.topic_id, wish.partition, -1 if wish.version is None else wish.version))
             if stands is None or stands.before is None or stands.state.isr != tuple(one for one, _ in wish.isr):
@@ -37,7 +37,7 @@ def s08_without_a_new_leader_epoch_isrs_change_as_leaders_asked(history: History
     asked = {
         (asking.sender_id, wish.topic_id, wish.partition, wish.known_version, wish.leader_epoch, wish.recovery,
          tuple(broker_id for broker_id, _ in wish.isr))
-        for asking in history.askings
+        for asking in history.broker_requests
         for wish in asking.wishes
     }  # fmt: skip
     for one in known.written:
@@ -79,7 +79,7 @@ def s27_a_broker_that_may_stop_leads_no_partition_that_others_could(history: His
     repair."""
     done = [
         one
-        for one in history.askings
+        for one in history.broker_requests
         if one.kind == "controlled-shutdown" and one.error_code == 0 and not one.remaining
     ]
     for asking in done:
@@ -102,7 +102,7 @@ def _state_path(topic: str, partition: int) -> str:
     return f"/brokers/topics/{topic}/partitions/{partition}/state"
 
 
-def _led_by(asking: Asking, known: Known) -> Iterator[Written]:
+def _led_by(asking: BrokerRequest, known: Known) -> Iterator[Written]:
     """Returns the partitions that its sender led for a moment already when it was answered."""
     newest = {one.key: one for one in known.written if one.at_ms <= asking.at_ms}
     for one in newest.values():

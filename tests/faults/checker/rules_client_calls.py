@@ -20,9 +20,9 @@ from controller.core.events import (
 )
 from controller.core.project.znodes import KLAMM
 from tests.faults.checker.history import SLACK_MS, STOP, Call, History, config_of, object_of
-from tests.faults.checker.holding import is_held
-from tests.faults.checker.known import Known, RunRule
 from tests.faults.checker.replay import Key, target_of, topic_of
+from tests.faults.checker.replay_facts import Known, RunRule
+from tests.faults.checker.slow_faults import is_held
 from tests.faults.checker.writers import REQUEST_NODES, Wrong
 from tests.faults.hostile import REMOVE
 

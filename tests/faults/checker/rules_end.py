@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from controller.loop.watched import LOOK_EVERY_S
+from controller.loop.watched_nodes import LOOK_EVERY_S
 from tests.faults.checker.history import SLACK_MS, STOP, STOPS_WITHIN_MS, Fault, History, Lag, Row
-from tests.faults.checker.holding import is_forbidden, is_held, waited_ms
-from tests.faults.checker.known import Known, RunRule
+from tests.faults.checker.replay_facts import Known, RunRule
 from tests.faults.checker.rules_lists import LEAD
+from tests.faults.checker.slow_faults import is_forbidden, is_held, waited_ms
 from tests.faults.checker.writers import EPOCH, SEAT, Wrong
 
 #: a fault that is over and a session time-out that has passed: so much longer may the seat be lost because of it

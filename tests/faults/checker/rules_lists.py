@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from controller.core.project.znodes import BROKER_IDS
 from tests.faults.checker.history import History, Row, Rpc
-from tests.faults.checker.known import Known, Moved, RunRule, Written
 from tests.faults.checker.replay import Key, topic_of
+from tests.faults.checker.replay_facts import Known, Moved, RunRule, Written
 from tests.faults.checker.rules_tellings import REMOVED
 from tests.faults.checker.writers import Wrong
 from tests.faults.hostile import HIDE

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from tests.faults.checker.history import History, json_of
-from tests.faults.checker.known import Known, RunRule, Tenure, Value
 from tests.faults.checker.readings import Kind, Readings
 from tests.faults.checker.replay import Key, Registration, topic_of
+from tests.faults.checker.replay_facts import Known, RunRule, Tenure, Value
 from tests.faults.checker.rules_lists import LEAD
 from tests.faults.checker.writers import Wrong
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from tests.faults.checker.history import SLACK_MS, Commit, History, Write
-from tests.faults.checker.known import Known, RunRule, Tenure
 from tests.faults.checker.readings import Kind, Readings
+from tests.faults.checker.replay_facts import Known, RunRule, Tenure
 from tests.faults.checker.writers import SEAT, Wrong
 from tests.faults.hostile import HIDE, HIDE_SEAT
 

@@ -13,9 +13,9 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from tests.faults.checker.history import History
-from tests.faults.checker.known import Known, RunRule
+from tests.faults.checker.isr_history import Partition, Standing
 from tests.faults.checker.records import Kept, LogKey, Relied, sent_anew
-from tests.faults.checker.standing import Partition, Standing
+from tests.faults.checker.replay_facts import Known, RunRule
 from tests.faults.checker.writers import Wrong
 
 _STANDING: Final[WeakKeyDictionary[Known, Standing]] = WeakKeyDictionary()

@@ -11,8 +11,8 @@ from typing import Final
 
 from controller.core.project.znodes import KLAMM
 from tests.faults.checker.history import SLACK_MS, History
-from tests.faults.checker.holding import is_forbidden
 from tests.faults.checker.replay import Step, World
+from tests.faults.checker.slow_faults import is_forbidden
 from tests.faults.checker.writers import (
     EPOCH,
     SEAT,

@@ -15,7 +15,7 @@ from typing import Final
 from controller.core.formats import decode_marker
 from controller.core.project.requests import EPOCH_DURING_DELETE
 from tests.faults.checker.history import SLACK_MS, History, Rpc, Stop, json_of
-from tests.faults.checker.known import Deleted, Known, RunRule
+from tests.faults.checker.replay_facts import Deleted, Known, RunRule
 from tests.faults.checker.rules_lists import LEAD, Who, believed_in, who_of
 from tests.faults.checker.rules_tellings import REMOVED
 from tests.faults.checker.rules_zookeeper import slack_of

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from tests.faults.checker.history import SLACK_MS, History, Rpc
-from tests.faults.checker.known import Known, RunRule, Written
 from tests.faults.checker.replay import topic_of
+from tests.faults.checker.replay_facts import Known, RunRule, Written
 from tests.faults.checker.writers import Wrong
 
 REMOVED: Final = -2

@@ -10,7 +10,7 @@ from tests.faults.checker import (
     rules_broker_requests,
     rules_client_calls,
     rules_end,
-    rules_led,
+    rules_isolation,
     rules_lists,
     rules_notifications,
     rules_read,
@@ -21,8 +21,8 @@ from tests.faults.checker import (
     rules_zookeeper,
 )
 from tests.faults.checker.history import History
-from tests.faults.checker.known import Known
 from tests.faults.checker.replay import Key, replay
+from tests.faults.checker.replay_facts import Known
 
 STEP_RULES: Final = (*rules_seat.RULES, *rules_zookeeper.RULES)
 RUN_RULES: Final = (
@@ -33,7 +33,7 @@ RUN_RULES: Final = (
     *rules_broker_requests.RULES,
     *rules_read.RULES,
     *rules_notifications.RULES,
-    *rules_led.RULES,
+    *rules_isolation.RULES,
     *rules_records.RULES,
     *rules_client_calls.RULES,
     *rules_end.RULES,

@@ -72,7 +72,7 @@ def verdict_on(patch: Path) -> Verdict:
         copy_tree(copy)
         apply(patch, copy)
         test = test_named_in(patch)
-        hunt = ["tests.faults.simulate.hunt", str(SEEDS)]
+        hunt = ["tests.faults.simulate.seed_search", str(SEEDS)]
         command = hunt if test is None else ["pytest", "-q", "-x", "-p", "no:cacheprovider", test]
         command = [sys.executable, "-m", *command]
         done = subprocess.run(command, cwd=copy, env=environment_of(copy), capture_output=True, text=True, check=False)

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from controller.core import states
-from controller.core.states import NEVER_MADE, Cost, Item, Receivers, Tells, Without
+from controller.core.states import NEVER_MADE, Cost, Item, Receivers, TellingWithoutMove, Tells
 from tests.core.rows import Row, judging, name_of
 from tests.core.test_states import PARTITION_SOURCES, REPLICA_SOURCES
 from tests.scenarios.test_scenarios import DASHES, STORIES, transcript_of
@@ -29,7 +29,7 @@ def mutants() -> Iterator[Mutant]:
     """Of every row."""
     for table in _TABLES:
         for row, cost in table.items():
-            if not isinstance(row, Without):
+            if not isinstance(row, TellingWithoutMove):
                 yield "removed", row, None
             for place in range(len(cost.writes)):
                 writes = (*cost.writes[:place], *cost.writes[place + 1 :])

@@ -27,8 +27,8 @@ from controller.zookeeper.port import (
     WatchEvent,
 )
 from tests.fakes.client import FakeClient
-from tests.faults.simulate.ledger import Ledger, Look
 from tests.faults.simulate.loop import Process, VirtualLoop, nobody
+from tests.faults.simulate.session_reads import Ledger, Look
 
 T = TypeVar("T")
 

@@ -26,9 +26,9 @@ from tests.faults.simulate.batch import (
     to_fetch,
     to_produce,
 )
+from tests.faults.simulate.diverging_logs import Partings
 from tests.faults.simulate.loop import Process
 from tests.faults.simulate.network import SimHttp
-from tests.faults.simulate.partings import Partings
 from tests.faults.simulate.player import pause
 from tests.faults.simulate.records import ALL, FETCH_PATH, PRODUCE_PATH, SimRecords
 

@@ -18,16 +18,16 @@ import msgspec
 
 from controller.core.project.lines import Line
 from tests.faults.checker.commits import from_ops
-from tests.faults.checker.history import Asking, Call, End, Fault, History, Lag, Rpc, object_of
+from tests.faults.checker.history import BrokerRequest, Call, End, Fault, History, Lag, Rpc, object_of
 from tests.faults.checker.replay import Topic, topic_of
 from tests.faults.hostile import hidden_topics
 from tests.faults.simulate.client import SimClient
-from tests.faults.simulate.late import ENDS_WITHIN_MS
+from tests.faults.simulate.decoded_requests import ASKED, TOLD, broker_request_of, rpc_of
+from tests.faults.simulate.delays import ENDS_WITHIN_MS
 from tests.faults.simulate.loop import Clock, Process, VirtualLoop
 from tests.faults.simulate.member import SESSION_TIMEOUT_MS, Member
 from tests.faults.simulate.network import Exchange, Network
 from tests.faults.simulate.records import SimRecords
-from tests.faults.simulate.told import ASKED, TOLD, asking_of, rpc_of
 from tests.faults.simulate.zookeeper import TICK_S, SimZooKeeper
 
 
@@ -53,7 +53,7 @@ class SimCluster:
         self.ended_ms: dict[int, int] = {}
         self.lines: list[Line] = []
         self.rpcs: list[Rpc] = []
-        self.askings: list[Asking] = []
+        self.broker_requests: list[BrokerRequest] = []
         self.calls: list[Call] = []
         self.faults: list[Fault] = []
         self.bugs: list[str] = []
@@ -221,14 +221,14 @@ class SimCluster:
     def _witness(self, exchange: Exchange) -> None:
         if not exchange.status:
             if exchange.path in ASKED:
-                self.askings.append(asking_of(exchange, self.zookeeper.now_ms))
+                self.broker_requests.append(broker_request_of(exchange, self.zookeeper.now_ms))
             return
         self._trace.update(f"{self.loop.time():.6f} {exchange.sender} {exchange.receiver} {exchange.path}".encode())
         self._trace.update(exchange.body)
         if exchange.path in TOLD and exchange.status == 200:
             self.rpcs.append(rpc_of(exchange, self.zookeeper.now_ms))
         elif exchange.path in ASKED and exchange.status == 200:
-            self.askings.append(asking_of(exchange, self.zookeeper.now_ms))
+            self.broker_requests.append(broker_request_of(exchange, self.zookeeper.now_ms))
 
     def trace_hash(self) -> str:
         """Of everything that was exchanged and committed, with its moment."""
@@ -251,7 +251,7 @@ class SimCluster:
             rpcs=self.rpcs,
             heard=self.rpcs,
             sees="all",
-            askings=self.askings,
+            broker_requests=self.broker_requests,
             readings=self.zookeeper.ledger.readings,
             lines=[msgspec.to_builtins(one) for one in self.lines],
             calls=self.calls,

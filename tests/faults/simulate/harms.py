@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, Final
 
 from controller.core.operations import Delete
-from tests.faults.nonsense import SPOILED
+from tests.faults.malformed_znodes import SPOILED
 from tests.faults.simulate.player import Player
 from tests.faults.simulate.spoiling import repair, spoil
 

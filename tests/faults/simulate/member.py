@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from brokerstub.broker import Broker, ControllerHeaders, NotReadyError
-from brokerstub.logs import Lost
+from brokerstub.logs import LostRecords
 from brokerstub.registration import cluster_id, ensure_feature, register, registration_for
 from brokerstub.replicas import TOPIC_DELETED
 from brokerstub.runtime import Seat, hand_over
@@ -43,7 +43,7 @@ from controller.wire.signing import Signer
 from controller.zookeeper.layout import ensure_cluster_id, ensure_paths
 from controller.zookeeper.port import SessionLostError, ZooKeeperError
 from tests.faults.simulate.client import SimClient
-from tests.faults.simulate.late import LateMeters
+from tests.faults.simulate.delays import LateMeters
 from tests.faults.simulate.loop import Process
 from tests.faults.simulate.machine import disk_keeps, wall_clock_off_ms
 from tests.faults.simulate.network import SimHttp
@@ -160,7 +160,7 @@ class Member:
         finally:
             broker.close()
 
-    def _on_lost(self, lost: Lost) -> None:
+    def _on_lost(self, lost: LostRecords) -> None:
         assert self.broker is not None
         self.journal.accept([truncation_line(self.broker, lost, self._wall_ms())])
 

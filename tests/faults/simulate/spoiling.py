@@ -8,7 +8,7 @@ from __future__ import annotations
 from random import Random
 
 from controller.core.operations import Create, Op, Set
-from tests.faults.nonsense import CONFIG, Target, can_be_spoiled, nonsense_for, target_for
+from tests.faults.malformed_znodes import CONFIG, Target, can_be_spoiled, nonsense_for, target_for
 from tests.faults.operations import TOPICS
 from tests.faults.simulate.player import Player
 

@@ -11,8 +11,8 @@ from controller.core.operations import Delete
 from tests.fakes.client import FakeClient
 from tests.fakes.zookeeper import FakeZooKeeper
 from tests.faults.simulate.client import SimClient
-from tests.faults.simulate.ledger import Ledger
 from tests.faults.simulate.loop import Clock, Process
+from tests.faults.simulate.session_reads import Ledger
 
 TICK_S = 0.5
 

@@ -23,7 +23,7 @@ TOPICS_A_LOOK: Final = 100
 ABSENT: Final = -1
 
 
-class Watched:
+class WatchedNodes:
     """The reader of a znode with a watch records the zxid of the read."""
 
     def __init__(self) -> None:

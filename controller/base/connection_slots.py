@@ -19,7 +19,7 @@ import msgspec
 from controller.base.config import LIMITS, Limits
 
 
-class Rank(IntEnum):
+class ConnectionRank(IntEnum):
     """The use of a connection. The lowest rank gives way first, among equals the connection silent for longest."""
 
     #: it waits, and has asked for nothing yet, or only read
@@ -32,7 +32,7 @@ class Rank(IntEnum):
     WORKING = 3
 
 
-class FullError(Exception):
+class NoSlotError(Exception):
     """There is no place, and every connection is at work, so none can give way."""
 
     def __init__(self, is_of_peer: bool) -> None:
@@ -40,7 +40,7 @@ class FullError(Exception):
         self.is_of_peer = is_of_peer
 
 
-class Places:
+class ConnectionSlots:
     """All that are taken. Each call costs the same however many there are."""
 
     def __init__(self, in_all: int, of_peer: int) -> None:
@@ -53,14 +53,14 @@ class Places:
     def taken(self) -> int:
         return self._all.count
 
-    def open(self, peer: str, give_way: Callable[[], None]) -> Place:
+    def open(self, peer: str, give_way: Callable[[], None]) -> ConnectionSlot:
         """A place for a new connection; another may be told to give way. Raises FullError."""
         ranks = self._peers.get(peer)
         if ranks is not None and ranks.count >= self._of_peer:
             self._make_room(ranks, is_of_peer=True)
         elif self._all.count >= self._in_all:
             self._make_room(self._all, is_of_peer=False)
-        place = Place(self, peer, give_way)
+        place = ConnectionSlot(self, peer, give_way)
         self._all.put(place)
         self._peers.setdefault(peer, _Ranks()).put(place)
         return place
@@ -68,14 +68,14 @@ class Places:
     def _make_room(self, ranks: _Ranks, *, is_of_peer: bool) -> None:
         victim = ranks.least
         if victim is None:
-            raise FullError(is_of_peer)
+            raise NoSlotError(is_of_peer)
         victim.leave()
         victim.give_way()
 
-    def _ranks_of(self, place: Place) -> tuple[_Ranks, _Ranks]:
+    def _ranks_of(self, place: ConnectionSlot) -> tuple[_Ranks, _Ranks]:
         return self._all, self._peers[place.peer]
 
-    def move(self, place: Place, rank: Rank) -> None:
+    def move(self, place: ConnectionSlot, rank: ConnectionRank) -> None:
         both = self._ranks_of(place)
         for ranks in both:
             ranks.drop(place)
@@ -83,20 +83,20 @@ class Places:
         for ranks in both:
             ranks.put(place)
 
-    def remove(self, place: Place) -> None:
+    def remove(self, place: ConnectionSlot) -> None:
         for ranks in self._ranks_of(place):
             ranks.drop(place)
         if not self._peers[place.peer].count:
             del self._peers[place.peer]
 
 
-class Place:
+class ConnectionSlot:
     """Of one connection, until it leaves or gives way."""
 
-    def __init__(self, places: Places, peer: str, give_way: Callable[[], None]) -> None:
+    def __init__(self, places: ConnectionSlots, peer: str, give_way: Callable[[], None]) -> None:
         self.peer = peer
         self.give_way: Final = give_way
-        self.rank = Rank.IDLE
+        self.rank = ConnectionRank.IDLE
         self._places = places
         self._is_left = False
 
@@ -108,12 +108,12 @@ class Place:
     def work(self, *, is_reading: bool) -> None:
         """It is let in, and answered until `rest`."""
         if not self._is_left:
-            self._places.move(self, Rank.READING if is_reading else Rank.WORKING)
+            self._places.move(self, ConnectionRank.READING if is_reading else ConnectionRank.WORKING)
 
     def rest(self) -> None:
         """It has its answer, and may ask again."""
-        if not self._is_left and self.rank in (Rank.READING, Rank.WORKING):
-            self._places.move(self, Rank.KEPT if self.rank is Rank.WORKING else Rank.IDLE)
+        if not self._is_left and self.rank in (ConnectionRank.READING, ConnectionRank.WORKING):
+            self._places.move(self, ConnectionRank.KEPT if self.rank is ConnectionRank.WORKING else ConnectionRank.IDLE)
 
     def leave(self) -> None:
         """Again and again, if need be."""
@@ -126,21 +126,21 @@ class _Ranks:
     """Places by rank, in the order in which they last moved."""
 
     def __init__(self) -> None:
-        self._by_rank: dict[Rank, dict[Place, None]] = {rank: {} for rank in Rank}
+        self._by_rank: dict[ConnectionRank, dict[ConnectionSlot, None]] = {rank: {} for rank in ConnectionRank}
         self.count = 0
 
-    def put(self, place: Place) -> None:
+    def put(self, place: ConnectionSlot) -> None:
         self._by_rank[place.rank][place] = None
         self.count += 1
 
-    def drop(self, place: Place) -> None:
+    def drop(self, place: ConnectionSlot) -> None:
         del self._by_rank[place.rank][place]
         self.count -= 1
 
     @property
-    def least(self) -> Place | None:
+    def least(self) -> ConnectionSlot | None:
         """Returns the connection that gives way first; None when all are at work."""
-        for rank in (Rank.IDLE, Rank.READING, Rank.KEPT):
+        for rank in (ConnectionRank.IDLE, ConnectionRank.READING, ConnectionRank.KEPT):
             if self._by_rank[rank]:
                 return next(iter(self._by_rank[rank]))
         return None

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from tests.faults.checker.history import History
-from tests.faults.checker.known import Known
 from tests.faults.checker.records import Copy, Damage, LogKey, Records, Relied
 from tests.faults.checker.replay import Key, State
+from tests.faults.checker.replay_facts import Known
 
 #: as a line about a truncation says it
 _OFFSETS: Final = re.compile(r"offsets ([0-9]+) to ([0-9]+):")
@@ -88,7 +88,7 @@ class Standing:
         self._known = known
         self._wishes = {
             (wish.topic_id, wish.partition, wish.version): dict(wish.isr)
-            for asking in history.askings
+            for asking in history.broker_requests
             for wish in asking.wishes
             if wish.version is not None
         }

@@ -18,7 +18,7 @@ from controller.wire.bodies import FetchAnswer, FetchRequest, Refusal
 SESSIONS_MAX: Final = 1_000
 
 
-class Session(msgspec.Struct):
+class FetchSession(msgspec.Struct):
     """The partitions that one incarnation of a follower lists."""
 
     follower_id: int
@@ -38,7 +38,7 @@ class Session(msgspec.Struct):
         return (key for key in self.entries if key not in self.refused)
 
 
-class Moved(msgspec.Struct, frozen=True):
+class CountingChange(msgspec.Struct, frozen=True):
     """An entry that began to count or ceased to; in the latter case, when the follower was last caught up."""
 
     key: TopicIdPartition
@@ -46,7 +46,7 @@ class Moved(msgspec.Struct, frozen=True):
     caught_up_ms: int
 
 
-class Sessions:
+class FetchSessions:
     """All sessions with this leader. `leader_epoch_of` says with which epoch it leads a partition, if it does."""
 
     def __init__(
@@ -54,13 +54,13 @@ class Sessions:
     ) -> None:
         self._leader_epoch_of = leader_epoch_of
         self._draw_session_id = draw_session_id
-        self._by_follower: dict[int, Session] = {}
+        self._by_follower: dict[int, FetchSession] = {}
 
     def begin(self) -> None:
         """A session belongs to one pair of incarnations, and ours is new."""
         self._by_follower.clear()
 
-    def of(self, follower_id: int) -> Session | None:
+    def of(self, follower_id: int) -> FetchSession | None:
         return self._by_follower.get(follower_id)
 
     def is_counting(self, key: TopicIdPartition, follower_id: int) -> bool:
@@ -69,10 +69,10 @@ class Sessions:
 
     def take(
         self, follower_id: int, follower_epoch: int, request: FetchRequest, now_ms: int
-    ) -> tuple[FetchAnswer, list[Moved]]:
+    ) -> tuple[FetchAnswer, list[CountingChange]]:
         """Answers one fetch. Returns the partitions whose fetching began or ended by it."""
         session = self._by_follower.get(follower_id)
-        moved: list[Moved] = []
+        moved: list[CountingChange] = []
         if session is not None and session.follower_epoch > follower_epoch:
             return FetchAnswer(Code.STALE_BROKER_EPOCH), moved
         if request.session == 0:
@@ -93,40 +93,44 @@ class Sessions:
         refused = [Refusal(topic_id, partition, code) for (topic_id, partition), code in session.refused.items()]
         return FetchAnswer(Code.NONE, session.session_id, refused), moved
 
-    def judge_again(self, key: TopicIdPartition) -> list[Moved]:
+    def judge_again(self, key: TopicIdPartition) -> list[CountingChange]:
         """The leader epoch we lead this partition with has changed."""
-        moved: list[Moved] = []
+        moved: list[CountingChange] = []
         for session in self._by_follower.values():
             if key in session.entries:
                 self._set(session, key, session.entries[key], moved)
         return moved
 
-    def drop_silent(self, before_ms: int) -> list[Moved]:
+    def drop_silent(self, before_ms: int) -> list[CountingChange]:
         """Forget followers that have not fetched since; they may begin anew."""
         return self._drop_if(lambda session: session.fetched_ms < before_ms)
 
-    def drop_older(self, follower_id: int, follower_epoch: int) -> list[Moved]:
+    def drop_older(self, follower_id: int, follower_epoch: int) -> list[CountingChange]:
         """That broker is known with a later incarnation, or this one: earlier ones are over."""
         return self._drop_if(lambda one: one.follower_id == follower_id and one.follower_epoch < follower_epoch)
 
-    def _new_session(self, follower_id: int, follower_epoch: int, now_ms: int, moved: list[Moved]) -> Session:
+    def _new_session(
+        self, follower_id: int, follower_epoch: int, now_ms: int, moved: list[CountingChange]
+    ) -> FetchSession:
         if len(self._by_follower) >= SESSIONS_MAX:
             moved += self._drop(min(self._by_follower.values(), key=lambda session: session.fetched_ms))
-        session = Session(follower_id, follower_epoch, self._draw_session_id(), now_ms)
+        session = FetchSession(follower_id, follower_epoch, self._draw_session_id(), now_ms)
         self._by_follower[follower_id] = session
         return session
 
-    def _drop_if(self, is_over: Callable[[Session], bool]) -> list[Moved]:
+    def _drop_if(self, is_over: Callable[[FetchSession], bool]) -> list[CountingChange]:
         over = [session for session in self._by_follower.values() if is_over(session)]
         return [one for session in over for one in self._drop(session)]
 
-    def _drop(self, session: Session | None) -> Iterable[Moved]:
+    def _drop(self, session: FetchSession | None) -> Iterable[CountingChange]:
         if session is None:
             return []
         del self._by_follower[session.follower_id]
-        return [Moved(key, session.follower_id, session.fetched_ms) for key in session.counting()]
+        return [CountingChange(key, session.follower_id, session.fetched_ms) for key in session.counting()]
 
-    def _set(self, session: Session, key: TopicIdPartition, leader_epoch: int | None, moved: list[Moved]) -> None:
+    def _set(
+        self, session: FetchSession, key: TopicIdPartition, leader_epoch: int | None, moved: list[CountingChange]
+    ) -> None:
         """List a partition, or (None) forget it."""
         was_counting = session.is_counting(key)
         session.entries.pop(key, None)
@@ -137,7 +141,7 @@ class Sessions:
             if code is not Code.NONE:
                 session.refused[key] = code
         if session.is_counting(key) != was_counting:
-            moved.append(Moved(key, session.follower_id, session.fetched_ms))
+            moved.append(CountingChange(key, session.follower_id, session.fetched_ms))
 
     def _judge(self, key: TopicIdPartition, leader_epoch: int) -> Code:
         ours = self._leader_epoch_of(key)

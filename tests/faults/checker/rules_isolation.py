@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from tests.faults.checker.history import History
-from tests.faults.checker.holding import is_held
-from tests.faults.checker.known import Known, RunRule, Written
 from tests.faults.checker.replay import Key, Registration
+from tests.faults.checker.replay_facts import Known, RunRule, Written
+from tests.faults.checker.slow_faults import is_held
 from tests.faults.checker.writers import Wrong
 from tests.faults.hostile import HOSTILE
 

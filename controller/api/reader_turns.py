@@ -5,10 +5,10 @@ bounded number of bytes. So pings to ZooKeeper, RPCs and decisions wait for one 
 a hundred of them. Callers take turns with each other; while the controller works there is a pause after each turn.
 Turns are counted, no time is measured.
 
-A costly answer is shared (`Shown`, `Answers`). A question is asked with the version of its subject. A caller that asks
-while it is being answered shares the answer if that was begun with the present version, or after the question came;
-otherwise it waits, and shares the next answer. `Answers` does this for large answers as bytes; one that is older than a
-second when it leaves says so.
+A costly answer is shared (`TimedAnswer`, `Answers`). A question is asked with the version of its subject. A caller that
+asks while it is being answered shares the answer if that was begun with the present version, or after the question
+came; otherwise it waits, and shares the next answer. `Answers` does this for large answers as bytes. An answer that is
+older than a second when it leaves says so.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def is_working(handle: ControllerHandle) -> bool:
     return term is not None and handle.is_active and (handle.meters.controller_state != IDLE or term.inbox_depth > 0)
 
 
-class Turns:
+class ReaderTurns:
     """Of one process."""
 
     def __init__(self, is_working: Callable[[], bool] = lambda: False, limits: Limits = LIMITS) -> None:
@@ -88,7 +88,7 @@ class Turns:
 _T = TypeVar("_T")
 
 
-class Shown(NamedTuple, Generic[_T]):
+class TimedAnswer(NamedTuple, Generic[_T]):
     """An answer, and since when it is one."""
 
     value: _T
@@ -111,7 +111,7 @@ class _Flight(Generic[_T]):
         return self.task.done() and (self.task.cancelled() or self.task.exception() is not None)
 
 
-class Shared(Generic[_T]):
+class SharedAnswers(Generic[_T]):
     """Answers by question. `size` says the cost of keeping one; so much of all is kept for `kept_s` after it was made,
     or, without that, until another version is asked for."""
 
@@ -131,7 +131,7 @@ class Shared(Generic[_T]):
 
     async def shown(
         self, question: Hashable, version: Callable[[], object], make: Callable[[], Awaitable[_T]]
-    ) -> Shown[_T]:
+    ) -> TimedAnswer[_T]:
         """The answer of now or, while the version keeps changing, one that was begun after this was asked."""
         asked_at = self._number
         while True:
@@ -145,7 +145,7 @@ class Shared(Generic[_T]):
                     await asyncio.wait([flight.task])
                     continue
             value = await asyncio.shield(flight.task)
-            return Shown(value, asyncio.get_running_loop().time() - flight.began_at)
+            return TimedAnswer(value, asyncio.get_running_loop().time() - flight.began_at)
 
     def close(self) -> None:
         """Ends the questions under way: no caller asks any more."""
@@ -196,7 +196,9 @@ class Answers:
 
     def __init__(self, view: ClusterView, limits: Limits) -> None:
         self._view = view
-        self._shared: Shared[bytes] = Shared(limits.answer_kept_ms / 1_000, limits.answers_kept_bytes, len)
+        self._shared: SharedAnswers[bytes] = SharedAnswers(
+            limits.answer_kept_ms / 1_000, limits.answers_kept_bytes, len
+        )
 
     async def told(
         self, question: Hashable, make: Callable[[], Awaitable[bytes]], content_type: str = JSON

@@ -44,7 +44,7 @@ def shown(path: str) -> str:
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}... ({len(path)} characters)"
 
 
-class Unread:
+class UnreadableNodes:
     """By path. Each reader of a znode reports the result."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from brokerstub.fetch import Poster
-from brokerstub.isr import IsrKeeper, Question
+from brokerstub.isr import IsrKeeper, IsrQuestion
 from brokerstub.metadata import MetadataCache
 from controller.base.config import Limits
 from controller.core.codes import Code
@@ -28,17 +28,17 @@ from controller.wire.signing import Incarnation, Signer
 log = structlog.get_logger()
 
 
-class Aim(NamedTuple):
+class Attempt(NamedTuple):
     """The question, the incarnation that asks, and the controller."""
 
-    question: Question | None
+    question: IsrQuestion | None
     broker_epoch: int
     controller_epoch: int
     controller: Incarnation
     address: str | None
 
 
-class Asker:
+class AlterPartitionManager:
     """One request in flight per broker."""
 
     def __init__(
@@ -65,14 +65,14 @@ class Asker:
         self._woken = asyncio.Event()
         self._overtaken = asyncio.Event()
         self._attempt: asyncio.Timeout | None = None
-        self._aimed: Aim | None = None
+        self._aimed: Attempt | None = None
 
     def begin(self, broker_epoch: int) -> None:
         self._broker_epoch = broker_epoch
         self.wake()
 
     def wake(self) -> None:
-        """Wakes the asker: there may be a new question, or a new controller to ask."""
+        """There may be a new question, or a new controller to ask."""
         self._woken.set()
         if self._aimed is not None and self._aimed != self._aim():
             self._overtaken.set()
@@ -92,7 +92,7 @@ class Asker:
             self._woken.clear()
             await asyncio.sleep(0)
 
-    async def _ask_until_answered(self, question: Question) -> None:
+    async def _ask_until_answered(self, question: IsrQuestion) -> None:
         pause_ms = self._limits.rpc_retry_min_ms
         while self._keeper.question is question:
             self._overtaken.clear()
@@ -107,7 +107,7 @@ class Asker:
             pause_ms = min(2 * pause_ms, self._limits.rpc_retry_max_ms)
         self._aimed = None
 
-    async def _ask(self, question: Question, aim: Aim) -> AlterPartitionAnswer | None:
+    async def _ask(self, question: IsrQuestion, aim: Attempt) -> AlterPartitionAnswer | None:
         """One attempt; None when it is not known to have been answered by the active controller."""
         if aim.address is None:
             return None
@@ -135,11 +135,11 @@ class Asker:
             return None
         return answer
 
-    def _aim(self) -> Aim:
+    def _aim(self) -> Attempt:
         told = self._metadata
         controller = told.incarnation(told.controller_id)
         address = told.address_of(told.controller_id)
-        return Aim(self._keeper.question, self._broker_epoch, told.controller_epoch, controller, address)
+        return Attempt(self._keeper.question, self._broker_epoch, told.controller_epoch, controller, address)
 
 
 async def _wait(event: asyncio.Event, timeout_ms: int) -> None:

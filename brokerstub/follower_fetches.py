@@ -1,8 +1,8 @@
-"""The leader's side of replication: each follower's last questions, and their answers.
+"""The leader's side of replication: each follower's last fetch, and the answer to it.
 
-A follower's questions come with its fetch sessions (`sessions.py`): a partition that it does not list again is asked
-for as before. Its question waits until there is an answer; the next question of the same follower ends that wait.
-`records/replication.py` takes the follower's log end from its question.
+A follower's fetches come in its fetch session (`fetch_sessions.py`): a partition that a fetch does not list is asked
+for as before. A fetch waits until there is an answer. The next fetch of the same follower ends that wait.
+`records/replication.py` takes the follower's log end from its fetch.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Final
 
 import msgspec
 
+from brokerstub.fetch_sessions import FetchSessions
 from brokerstub.logs import Logs
 from brokerstub.records.errors import RecordsError
 from brokerstub.records.replication import Fetch, Fetched, Leader
 from brokerstub.records.state import NO_EPOCH
-from brokerstub.sessions import Sessions
 from controller.core.model import TopicIdPartition
 from controller.wire.bodies import FetchAnswer, FetchedRow, FetchRequest
 
@@ -30,7 +30,7 @@ WAIT_MAX_MS: Final = 5_000
 ROWS_MAX: Final = 10_000
 
 
-class _Feed:
+class _FollowerFetch:
     """One session of one follower."""
 
     def __init__(self, follower_id: int, session_id: int) -> None:
@@ -47,13 +47,13 @@ class _Feed:
         self.heard_ms = 0
 
 
-class Feeds:
+class FollowerFetches:
     """All followers of one leader."""
 
     def __init__(
         self,
         logs: Logs,
-        sessions: Sessions,
+        sessions: FetchSessions,
         clock_ms: Callable[[], int],
         on_outsider: Callable[[TopicIdPartition], None],
     ) -> None:
@@ -62,98 +62,98 @@ class Feeds:
         self._sessions = sessions
         self._clock_ms = clock_ms
         self._on_outsider = on_outsider
-        self._feeds: dict[int, _Feed] = {}
+        self._followers: dict[int, _FollowerFetch] = {}
         logs.on_append.append(self._before_append)
         logs.on_end_moved.append(self._on_end_moved)
         logs.on_high_watermark.append(self._on_high_watermark)
 
     def begin(self) -> None:
         """Sessions are over."""
-        feeds, self._feeds = self._feeds, {}
-        for feed in feeds.values():
-            feed.woken.set()
+        followers, self._followers = self._followers, {}
+        for follower in followers.values():
+            follower.woken.set()
 
-    async def feed(
+    async def answer(
         self, follower_id: int, follower_epoch: int, request: FetchRequest, answer: FetchAnswer
     ) -> tuple[FetchAnswer, list[bytes]]:
         """Returns the answer of the session with the records for the follower: at once, or when there are some."""
-        feed = self._feeds.get(follower_id)
-        if feed is None or feed.session_id != answer.session:
-            if feed is not None:
-                feed.woken.set()
-            feed = self._feeds[follower_id] = _Feed(follower_id, answer.session)
-        self._note(feed, follower_epoch, request)
-        feed.turn += 1
-        turn = feed.turn
-        feed.woken.set()  # wakes a request that waits for an earlier answer of this session
-        rows, batches = self._collect(feed)
+        follower = self._followers.get(follower_id)
+        if follower is None or follower.session_id != answer.session:
+            if follower is not None:
+                follower.woken.set()
+            follower = self._followers[follower_id] = _FollowerFetch(follower_id, answer.session)
+        self._note(follower, follower_epoch, request)
+        follower.turn += 1
+        turn = follower.turn
+        follower.woken.set()  # wakes a request that waits for an earlier answer of this session
+        rows, batches = self._collect(follower)
         if not rows and request.wait_ms > 0:
-            await self._wait(feed, min(request.wait_ms, WAIT_MAX_MS))
-            if feed.turn != turn or self._feeds.get(follower_id) is not feed:
+            await self._wait(follower, min(request.wait_ms, WAIT_MAX_MS))
+            if follower.turn != turn or self._followers.get(follower_id) is not follower:
                 return msgspec.structs.replace(answer, is_fed=True), []
-            rows, batches = self._collect(feed)
-        rows += self._news(feed, {(row.topic_id, row.partition) for row in rows})
+            rows, batches = self._collect(follower)
+        rows += self._watermark_rows(follower, {(row.topic_id, row.partition) for row in rows})
         return msgspec.structs.replace(answer, is_fed=True, records=rows), batches
 
     def wake_all(self) -> None:
         """Wakes all followers: the leader has changed."""
-        for feed in self._feeds.values():
-            feed.woken.set()
+        for follower in self._followers.values():
+            follower.woken.set()
 
-    def _note(self, feed: _Feed, follower_epoch: int, request: FetchRequest) -> None:
-        feed.heard_ms = self._clock_ms()
+    def _note(self, follower: _FollowerFetch, follower_epoch: int, request: FetchRequest) -> None:
+        follower.heard_ms = self._clock_ms()
         for forgotten in request.forgotten:
             for partition in forgotten.partitions:
-                feed.asked.pop((forgotten.topic_id, partition), None)
+                follower.asked.pop((forgotten.topic_id, partition), None)
         for topic in request.topics:
             for row in topic.partitions:
                 key = topic.topic_id, row.partition
                 if row.offset < 0:  # of a broker that keeps no records
-                    feed.asked.pop(key, None)
+                    follower.asked.pop(key, None)
                     continue
-                feed.asked[key] = Fetch(
-                    feed.follower_id, follower_epoch, row.leader_epoch, row.offset, max(row.last_epoch, NO_EPOCH)
+                follower.asked[key] = Fetch(
+                    follower.follower_id, follower_epoch, row.leader_epoch, row.offset, max(row.last_epoch, NO_EPOCH)
                 )
-                feed.ready[key] = None
+                follower.ready[key] = None
 
-    async def _wait(self, feed: _Feed, wait_ms: int) -> None:
-        feed.woken.clear()
-        feed.is_waiting = True
+    async def _wait(self, follower: _FollowerFetch, wait_ms: int) -> None:
+        follower.woken.clear()
+        follower.is_waiting = True
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_ms / 1_000):
-                    await feed.woken.wait()
+                    await follower.woken.wait()
         finally:
-            feed.is_waiting = False
+            follower.is_waiting = False
 
-    def _collect(self, feed: _Feed) -> tuple[list[FetchedRow], list[bytes]]:
+    def _collect(self, follower: _FollowerFetch) -> tuple[list[FetchedRow], list[bytes]]:
         rows: list[FetchedRow] = []
         batches: list[bytes] = []
         left = ANSWER_MAX_BYTES
-        for key in list(feed.ready):
+        for key in list(follower.ready):
             if left <= 0 or len(rows) >= ROWS_MAX:
                 break
-            del feed.ready[key]
-            asked = feed.asked.get(key)
+            del follower.ready[key]
+            asked = follower.asked.get(key)
             if asked is None:
                 continue
             try:
                 fetched = self._logs.fetched(key, asked, min(left, PARTITION_MAX_BYTES))
             except RecordsError:
                 continue  # the session says so, and a new leadership brings it up again
-            self._look_at(key, feed.follower_id)
+            self._look_at(key, follower.follower_id)
             if fetched.data or fetched.diverging is not None or fetched.is_out_of_range:
                 rows.append(_row_of(key, asked.leader_epoch, fetched))
                 batches.append(fetched.data)
                 left -= len(fetched.data)
         return rows, batches
 
-    def _news(self, feed: _Feed, told: set[TopicIdPartition]) -> list[FetchedRow]:
+    def _watermark_rows(self, follower: _FollowerFetch, told: set[TopicIdPartition]) -> list[FetchedRow]:
         """High watermarks alone."""
         rows = []
-        for key in list(feed.risen)[:ROWS_MAX]:
-            del feed.risen[key]
-            one, asked = self._logs.get(key), feed.asked.get(key)
+        for key in list(follower.risen)[:ROWS_MAX]:
+            del follower.risen[key]
+            one, asked = self._logs.get(key), follower.asked.get(key)
             if key in told or asked is None or one is None or one.leader is None:
                 continue
             if asked.leader_epoch == one.leader.leader_epoch:
@@ -168,20 +168,20 @@ class Feeds:
 
     def _before_append(self, key: TopicIdPartition, leader: Leader) -> None:
         now_ms = self._clock_ms()
-        for feed in self._feeds.values():
-            if key in feed.asked and self._sessions.is_counting(key, feed.follower_id):
-                leader.heard(feed.follower_id, now_ms if feed.is_waiting else feed.heard_ms)
+        for follower in self._followers.values():
+            if key in follower.asked and self._sessions.is_counting(key, follower.follower_id):
+                leader.heard(follower.follower_id, now_ms if follower.is_waiting else follower.heard_ms)
 
     def _on_end_moved(self, key: TopicIdPartition) -> None:
-        for feed in self._feeds.values():
-            if key in feed.asked:
-                feed.ready[key] = None
-                feed.woken.set()
+        for follower in self._followers.values():
+            if key in follower.asked:
+                follower.ready[key] = None
+                follower.woken.set()
 
     def _on_high_watermark(self, key: TopicIdPartition) -> None:
-        for feed in self._feeds.values():
-            if key in feed.asked:
-                feed.risen[key] = None
+        for follower in self._followers.values():
+            if key in follower.asked:
+                follower.risen[key] = None
 
 
 def _row_of(key: TopicIdPartition, leader_epoch: int, fetched: Fetched) -> FetchedRow:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from controller.wire import bodies
-from tests.faults.checker.history import Asking, Row, Rpc, Stop, Wish
+from tests.faults.checker.history import BrokerRequest, Row, Rpc, Stop, Wish
 from tests.faults.simulate.network import Exchange
 
 TOLD = (bodies.LEADER_AND_ISR, bodies.UPDATE_METADATA, bodies.STOP_REPLICA)
@@ -54,7 +54,7 @@ def rpc_of(exchange: Exchange, at_ms: int) -> Rpc:
     )
 
 
-def asking_of(exchange: Exchange, at_ms: int) -> Asking:
+def broker_request_of(exchange: Exchange, at_ms: int) -> BrokerRequest:
     """Return the request that a broker sent to its supposed controller, with the answer if there is one yet."""
     sender_id, sender_epoch = map(int, exchange.headers[bodies.SENDER].split(" "))
     kind = exchange.path.rpartition("/")[2]
@@ -62,15 +62,15 @@ def asking_of(exchange: Exchange, at_ms: int) -> Asking:
     if exchange.path == bodies.ALTER_PARTITION:
         wishes = tuple(_wishes_in(bodies.decode(exchange.body, bodies.AlterPartitionRequest)))
     if not exchange.status:
-        return Asking(at_ms, kind, sender_id, sender_epoch, None, wishes)
+        return BrokerRequest(at_ms, kind, sender_id, sender_epoch, None, wishes)
     if exchange.path == bodies.CONTROLLED_SHUTDOWN:
         left = bodies.decode(exchange.answer, bodies.ControlledShutdownAnswer)
         remaining = tuple((one.topic, one.partition) for one in left.remaining)
-        return Asking(at_ms, kind, sender_id, sender_epoch, left.error_code, remaining=remaining)
+        return BrokerRequest(at_ms, kind, sender_id, sender_epoch, left.error_code, remaining=remaining)
     answer = bodies.decode(exchange.answer, bodies.AlterPartitionAnswer)
     granted = {(t.topic_id, r.partition): r.version for t in answer.topics for r in t.partitions if r.error_code == 0}
     wishes = tuple(one._replace(version=granted.get((one.topic_id, one.partition))) for one in wishes)
-    return Asking(at_ms, kind, sender_id, sender_epoch, answer.error_code, wishes)
+    return BrokerRequest(at_ms, kind, sender_id, sender_epoch, answer.error_code, wishes)
 
 
 def _wishes_in(asked: bodies.AlterPartitionRequest) -> Iterator[Wish]:

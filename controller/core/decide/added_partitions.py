@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from controller.core.causes import Cause, Why
+from controller.core.causes import Cause, Reason
 from controller.core.changes.cluster import Refused, TopicWritten
 from controller.core.changes.duties import topic_subject
 from controller.core.codes import Code
@@ -44,7 +44,7 @@ def _grow(context: Context, event: GrowTopicAsked) -> Iterator[Decided]:
         yield 0, Refused(topic_subject(event.name), Code.INVALID_PARTITIONS, too_large)
         return
     yield 0, TopicWritten(event.name, topic_id, whole, "partitions added", Cause.TOPIC_GROWN, tuple(sorted(added)))
-    why = Why(Cause.TOPIC_GROWN, "partition created")
+    why = Reason(Cause.TOPIC_GROWN, "partition created")
     for number, replicas in sorted(added.items()):
         yield from led_first(context, event.name, number, Partition(replicas), context.cluster.live_ids, why, step=1)
 
