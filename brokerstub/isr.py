@@ -31,7 +31,7 @@ from controller.wire.bodies import (
     PartitionRow,
 )
 
-#: a wish that was refused is looked at again after this long, if nothing else brings it up
+#: a proposal that was refused is looked at again after this long, if nothing else brings it up
 REFUSED_AGAIN_MS: Final = 1_000
 
 
@@ -199,12 +199,12 @@ class IsrKeeper:
 
     def _new_row(self, key: TopicIdPartition, now_ms: int) -> AlterRow | None:
         row = self._replicas.led(key)
-        if row is None or (wish := self._wish(key, row, now_ms)) == row.isr:
+        if row is None or (proposal := self._proposal(key, row, now_ms)) == row.isr:
             return None
-        members = tuple(IsrMember(m, self._epoch_of(m)) for m in wish)
+        members = tuple(IsrMember(m, self._epoch_of(m)) for m in proposal)
         return AlterRow(key[1], row.leader_epoch, row.version, RECOVERED, members)
 
-    def _wish(self, key: TopicIdPartition, row: PartitionRow, now_ms: int) -> ReplicaIds:
+    def _proposal(self, key: TopicIdPartition, row: PartitionRow, now_ms: int) -> ReplicaIds:
         """Returns the ISR as it should be: the remaining members keep their order."""
         absent = self._absent_since[key]
         stay = [m for m in row.isr if m in row.replicas and not now_ms - absent.get(m, now_ms) > self._lag_ms]
@@ -213,8 +213,8 @@ class IsrKeeper:
         ]
         if self._logs is None:
             return (*stay, *back)
-        wish = self._logs.wish(key, now_ms, lambda m, epoch: m in back and epoch == self._epoch_of(m))
-        return row.isr if wish is None else tuple(m for m in wish if m in stay or m in back)
+        proposal = self._logs.wanted_isr(key, now_ms, lambda m, epoch: m in back and epoch == self._epoch_of(m))
+        return row.isr if proposal is None else tuple(m for m in proposal if m in stay or m in back)
 
     def _is_eligible(self, broker_id: int) -> bool:
         """Live as far as we know, and with the incarnation that fetches from us."""

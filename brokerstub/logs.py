@@ -329,12 +329,12 @@ class Logs:
 
     # The questions of the ISR's keeper.
 
-    def wish(
+    def wanted_isr(
         self, key: TopicIdPartition, now_ms: int, is_eligible: Callable[[int, int], bool]
     ) -> tuple[int, ...] | None:
         """The ISR as the log would have it; None where there is none."""
         one = self._open.get(key)
-        return None if one is None or one.leader is None else one.leader.wish(now_ms, is_eligible)
+        return None if one is None or one.leader is None else one.leader.wanted_isr(now_ms, is_eligible)
 
     def ask(self, key: TopicIdPartition, members: Collection[int]) -> None:
         """The controller is asked for this ISR; for none: it has not granted it."""

@@ -178,18 +178,18 @@ class DirectIsrWriter(AlterPartitionManager):
             return None
         return AlterPartitionAnswer(Code.NONE, topics)
 
-    async def _write(self, zk: ZooKeeper, key: TopicIdPartition, wish: AlterRow) -> AlteredRow | None:
+    async def _write(self, zk: ZooKeeper, key: TopicIdPartition, proposal: AlterRow) -> AlteredRow | None:
         """Writes one partition; None when it is not ours to write any more, or when the present state shows no
         outcome."""
         while True:
             row, replica = self._replicas.led(key), self._replicas.held.get(key)
-            if row is None or replica is None or row.leader_epoch != wish.leader_epoch:
+            if row is None or replica is None or row.leader_epoch != proposal.leader_epoch:
                 return None
-            isr = tuple(member.broker_id for member in wish.isr)
-            state = Leadership(row.leader, row.leader_epoch, isr, row.controller_epoch, wish.recovery)
+            isr = tuple(member.broker_id for member in proposal.isr)
+            state = Leadership(row.leader, row.leader_epoch, isr, row.controller_epoch, proposal.recovery)
             path = state_path(*replica.name)
             try:
-                stat = await zk.set(path, encode_state(state), wish.version)
+                stat = await zk.set(path, encode_state(state), proposal.version)
                 self._notifications.on_isr(*replica.name)
                 self._told_refused.discard(path)
                 return _row_for(key, Code.NONE, state, stat.version)

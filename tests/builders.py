@@ -87,7 +87,7 @@ def a_state_fact(
     return StateFact(topic, partition, state, version if state is not None else -1, zxid, **given)
 
 
-def a_wish(cluster: Cluster, topic: str, partition: int, /, *isr: int, **given: Any) -> IsrProposal:
+def a_proposal(cluster: Cluster, topic: str, partition: int, /, *isr: int, **given: Any) -> IsrProposal:
     """The ISR that a leader with all of the controller's knowledge would ask for; `given` overrides a field."""
     known = cluster.topics[topic].partitions[partition]
     assert known.state is not None

@@ -26,7 +26,7 @@ WAIT_MAX_MS: Final = 30_000
 UNSAID: Final = -1
 
 
-class _Wish(NamedTuple):
+class _PartitionFetch(NamedTuple):
     """The request about one partition."""
 
     topic: str
@@ -67,8 +67,8 @@ class ReadingApis:
         if session_id != 0:
             writer.i32(0).i16(Code.FETCH_SESSION_ID_NOT_FOUND).i32(0).array((), writer.string).tags()
             return
-        wishes = [wish for topic in topics for wish in topic[1]]
-        reads = await self._read_when_enough(wishes, wait_ms, min_bytes, min(max_bytes, ANSWER_MAX_BYTES))
+        fetches = [fetch for topic in topics for fetch in topic[1]]
+        reads = await self._read_when_enough(fetches, wait_ms, min_bytes, min(max_bytes, ANSWER_MAX_BYTES))
         writer.i32(0)
         if version >= 7:
             writer.i16(Code.NONE).i32(0)
@@ -76,16 +76,18 @@ class ReadingApis:
         writer.array(topics, lambda topic: _write_topic(version, topic[0], [next(found) for _ in topic[1]], writer))
         writer.tags()
 
-    async def _read_when_enough(self, wishes: list[_Wish], wait_ms: int, min_bytes: int, max_bytes: int) -> list[_Read]:
+    async def _read_when_enough(
+        self, fetches: list[_PartitionFetch], wait_ms: int, min_bytes: int, max_bytes: int
+    ) -> list[_Read]:
         moved, loop = asyncio.Event(), asyncio.get_running_loop()
         deadline = loop.time() + min(max(wait_ms, 0), WAIT_MAX_MS) / 1_000
         with ExitStack() as watches:
-            for wish in wishes:
+            for fetch in fetches:
                 with suppress(RecordsError):
-                    watches.enter_context(self._logs.of(wish.topic, wish.partition).watched_by(moved))
+                    watches.enter_context(self._logs.of(fetch.topic, fetch.partition).watched_by(moved))
             while True:
                 moved.clear()
-                reads = self._read_all(wishes, max_bytes)
+                reads = self._read_all(fetches, max_bytes)
                 is_enough = sum(len(one.data) for one in reads) >= min_bytes
                 if is_enough or any(one.code is not Code.NONE for one in reads) or loop.time() >= deadline:
                     return reads
@@ -93,33 +95,33 @@ class ReadingApis:
                     async with asyncio.timeout_at(deadline):
                         await moved.wait()
 
-    def _read_all(self, wishes: list[_Wish], max_bytes: int) -> list[_Read]:
+    def _read_all(self, fetches: list[_PartitionFetch], max_bytes: int) -> list[_Read]:
         reads, left = [], max_bytes
-        for wish in wishes:
-            read = self._read(wish, min(left, wish.max_bytes))
+        for fetch in fetches:
+            read = self._read(fetch, min(left, fetch.max_bytes))
             left = max(0, left - len(read.data))
             reads.append(read)
         return reads
 
-    def _read(self, wish: _Wish, max_bytes: int) -> _Read:
-        read = _Read(wish.partition, Code.KAFKA_STORAGE_ERROR)
+    def _read(self, fetch: _PartitionFetch, max_bytes: int) -> _Read:
+        read = _Read(fetch.partition, Code.KAFKA_STORAGE_ERROR)
         try:
-            one, leader = self._logs.led(wish.topic, wish.partition, wish.leader_epoch)
+            one, leader = self._logs.led(fetch.topic, fetch.partition, fetch.leader_epoch)
             with self._logs.failing(one):
                 # the first batch comes whole, so that a consumer gets on; where no room is left, none comes
-                data = leader.read(wish.offset, max_bytes) if max_bytes > 0 else b""
-                read = _Read(wish.partition, Code.NONE, leader.high_watermark, one.log.start_offset, data)
+                data = leader.read(fetch.offset, max_bytes) if max_bytes > 0 else b""
+                read = _Read(fetch.partition, Code.NONE, leader.high_watermark, one.log.start_offset, data)
         except RecordsError as error:
             read.code = error.code
         return read
 
 
-def _topic(version: int, reader: Reader) -> tuple[str, list[_Wish]]:
+def _topic(version: int, reader: Reader) -> tuple[str, list[_PartitionFetch]]:
     name = reader.string()
-    return tagged(reader, (name, reader.array(lambda: _wish(version, name, reader))))
+    return tagged(reader, (name, reader.array(lambda: _partition_fetch(version, name, reader))))
 
 
-def _wish(version: int, name: str, reader: Reader) -> _Wish:
+def _partition_fetch(version: int, name: str, reader: Reader) -> _PartitionFetch:
     number = reader.i32()
     leader_epoch = reader.i32() if version >= 9 else UNSAID
     offset = reader.i64()
@@ -127,7 +129,7 @@ def _wish(version: int, name: str, reader: Reader) -> _Wish:
         reader.i32()  # the epoch of its last record: asked by OffsetForLeaderEpoch here
     if version >= 5:
         reader.i64()
-    return tagged(reader, _Wish(name, number, leader_epoch, offset, reader.i32()))
+    return tagged(reader, _PartitionFetch(name, number, leader_epoch, offset, reader.i32()))
 
 
 def _write_topic(version: int, name: str, reads: list[_Read], writer: Writer) -> None:

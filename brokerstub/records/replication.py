@@ -169,7 +169,7 @@ class Leader:
             raise FencedError(f"leader epoch {leader_epoch} is over, this is {self.leader_epoch}")
         raise UnknownEpochError(f"leader epoch {leader_epoch}, and here it is {self.leader_epoch} as yet")
 
-    def wish(self, now_ms: int, is_eligible: Callable[[int, int], bool]) -> tuple[int, ...]:
+    def wanted_isr(self, now_ms: int, is_eligible: Callable[[int, int], bool]) -> tuple[int, ...]:
         """Returns the ISR as it should be: without followers that have lagged for too long, with those that have all
         records that the leader had. The remaining members keep their order. `is_eligible`: a broker and the epoch of
         the incarnation that fetches."""

@@ -94,7 +94,7 @@ class AlterPartitionAsked(msgspec.Struct, frozen=True):
 
     broker_id: int
     broker_epoch: int
-    wishes: Sequence[IsrProposal]
+    proposals: Sequence[IsrProposal]
 
 
 class CreateTopicAsked(msgspec.Struct, frozen=True):

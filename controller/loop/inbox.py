@@ -65,7 +65,7 @@ class TopicReply(Reply, frozen=True):
 
 
 class IsrReply(Reply, frozen=True):
-    """To a leader's wishes: of each partition the state that stands now."""
+    """To a leader's proposals: of each partition the state that stands now."""
 
     topics: Sequence[AlteredTopic] = ()
 

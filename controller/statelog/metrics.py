@@ -128,7 +128,7 @@ class Meters:
         stats, replicas = "kafka_controller_controllerstats_", "kafka_server_replicamanager_"
         self.unclean_elections = counter(stats + "uncleanleaderelections", "Leaders elected here that were not in sync")
         self.leader_elections = counter("klamm_leader_elections", "Partitions that got another leader here")
-        granted = "at their leaders' wish, counted by the controller that granted it"
+        granted = "at their leaders' request, counted by the controller that granted it"
         self.isr_shrinks = counter(replicas + "isrshrinks", f"ISRs made smaller {granted}")
         self.isr_expands = counter(replicas + "isrexpands", f"ISRs made larger {granted}")
         listener = "kafka_server_sessionexpirelistener_zookeeper"

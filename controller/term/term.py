@@ -53,7 +53,7 @@ from controller.zookeeper.port import (
     connected,
 )
 
-__all__ = ["OnAnswer", "Outboxes", "StrangersError", "Term", "TermParts", "TermRecord", "first_cause"]
+__all__ = ["ForeignBrokersError", "OnAnswer", "Outboxes", "Term", "TermParts", "TermRecord", "first_cause"]
 
 log = structlog.get_logger()
 

@@ -31,7 +31,7 @@ async def asked(
         return response.status, await response.read(), response.headers.get("Retry-After", "")
 
 
-async def test_a_leaders_wishes_reach_the_controller_and_its_answer_comes_back() -> None:
+async def test_a_leaders_proposals_reach_the_controller_and_its_answer_comes_back() -> None:
     stands = bodies.AlteredTopic("t", [bodies.AlteredRow(3, 0, 1, 7, (1, 2), 10, 0)])
     handle = FakeHandle(lambda _: IsrReply(topics=[stands]))
     status, body, _ = await asked(handle)
@@ -39,8 +39,8 @@ async def test_a_leaders_wishes_reach_the_controller_and_its_answer_comes_back()
         200,
         b'{"error_code":0,"topics":[{"topic_id":"t","partitions":[[3,0,1,7,[1,2],10,0]]}]}',
     )
-    wishes = [IsrProposal("t", 3, 7, 9, 0, ((1, 101), (2, 102))), IsrProposal("t", 4, 7, 9, 0, ())]
-    assert handle.asked == [AlterPartitionAsked(1, 101, wishes)]
+    proposals = [IsrProposal("t", 3, 7, 9, 0, ((1, 101), (2, 102))), IsrProposal("t", 4, 7, 9, 0, ())]
+    assert handle.asked == [AlterPartitionAsked(1, 101, proposals)]
 
 
 async def test_a_standby_answers_not_controller_in_the_body() -> None:

@@ -32,7 +32,7 @@ from tests.loop.admin_site import (
     a_site,
     belief,
     leading,
-    wish_for,
+    proposal_for,
 )
 from tests.support.harness import state_of, until
 from tests.waiting import DEADLINE_S
@@ -221,8 +221,8 @@ async def test_a_controllers_work_is_counted() -> None:
     site, meters = await a_site(), Meters()
     async with leading(site, meters=meters) as node:
         await site.topic("orders", [1, 2])
-        await node.ask(AlterPartitionAsked(1, belief(node).brokers[1].epoch, [wish_for(node, 1)]))
-        await node.ask(AlterPartitionAsked(1, belief(node).brokers[1].epoch, [wish_for(node, 1, 2)]))
+        await node.ask(AlterPartitionAsked(1, belief(node).brokers[1].epoch, [proposal_for(node, 1)]))
+        await node.ask(AlterPartitionAsked(1, belief(node).brokers[1].epoch, [proposal_for(node, 1, 2)]))
         site.server.expire(site.brokers[1])
         await until(lambda: (state_of(site.server, "orders", 0) or {}).get("leader") == 2)
         await until(lambda: meters.controller_state == 0)
@@ -244,7 +244,7 @@ async def test_an_unclean_election_is_counted() -> None:
     site, meters = await a_site(), Meters()
     async with leading(site, meters=meters, unclean_default=True) as node:
         await site.topic("orders", [1, 2])
-        await node.ask(AlterPartitionAsked(1, belief(node).brokers[1].epoch, [wish_for(node, 1)]))
+        await node.ask(AlterPartitionAsked(1, belief(node).brokers[1].epoch, [proposal_for(node, 1)]))
         site.server.expire(site.brokers[1])
         await until(lambda: (state_of(site.server, "orders", 0) or {}).get("leader") == 2)
         await until(lambda: meters.controller_state == 0)

@@ -16,7 +16,7 @@ from controller.wire.bodies import (
 from tests.brokerstub.support import broker, fetch, topic
 
 LAG_MS = 10_000
-Wishes = dict[int, list[tuple[int, int]]]
+Proposals = dict[int, list[tuple[int, int]]]
 
 
 class Leader:
@@ -59,7 +59,7 @@ class Leader:
     def ask(self) -> IsrQuestion | None:
         return self.isr.ask(self.now_ms)
 
-    def wishes(self) -> Wishes:
+    def proposals(self) -> Proposals:
         question = self.ask()
         if question is None:
             return {}

@@ -35,7 +35,7 @@ def test_followers_have_the_lag_time_to_list_a_partition_after_a_new_leadership(
     assert leader.is_idle()
     leader.fetched(2, (0, 0))
     leader.pass_time(1)
-    assert leader.wishes() == {0: [(1, 100), (2, 200)]}
+    assert leader.proposals() == {0: [(1, 100), (2, 200)]}
 
 
 def test_a_follower_that_goes_silent_leaves_after_the_lag_time(settled: Leader) -> None:
@@ -43,7 +43,7 @@ def test_a_follower_that_goes_silent_leaves_after_the_lag_time(settled: Leader) 
     settled.fetched(3, sequence=1)
     assert settled.is_idle()
     settled.pass_time(1)
-    assert settled.wishes() == {0: [(1, 100), (3, 300)]}
+    assert settled.proposals() == {0: [(1, 100), (3, 300)]}
 
 
 def test_empty_fetches_keep_a_follower_in(settled: Leader) -> None:
@@ -65,18 +65,18 @@ def test_a_follower_that_forgets_a_partition_leaves_after_the_lag_time(settled: 
         settled.fetched(3, sequence=sequence - 2)
         assert settled.is_idle()
     settled.pass_time(1)
-    assert settled.wishes() == {0: [(1, 100), (3, 300)]}
+    assert settled.proposals() == {0: [(1, 100), (3, 300)]}
 
 
 def test_the_leader_never_leaves_its_own_isr(leader: Leader) -> None:
     leader.tell(row())
     leader.pass_time(LAG_MS + 1)
-    assert leader.wishes() == {0: [(1, 100)]}
+    assert leader.proposals() == {0: [(1, 100)]}
 
 
 def test_until_the_answer_the_isr_is_unchanged(settled: Leader) -> None:
     settled.pass_time(LAG_MS + 1)
-    assert settled.wishes() == {0: [(1, 100)]}
+    assert settled.proposals() == {0: [(1, 100)]}
     assert settled.replicas.told[KEY].isr == (1, 2, 3)
     settled.answer(isr=(1,))
     assert (settled.replicas.told[KEY].isr, settled.replicas.told[KEY].version) == ((1,), 1)
@@ -87,7 +87,7 @@ def test_followers_that_caught_up_are_taken_back_in_the_order_of_the_replicas(le
     leader.tell(row(isr=(1,), replicas=(3, 1, 2)))
     leader.fetched(2, (0, 0))
     leader.fetched(3, (0, 0))
-    assert leader.wishes() == {0: [(1, 100), (3, 300), (2, 200)]}
+    assert leader.proposals() == {0: [(1, 100), (3, 300), (2, 200)]}
 
 
 def test_a_follower_without_the_leader_epoch_has_not_caught_up(leader: Leader) -> None:
@@ -95,13 +95,13 @@ def test_a_follower_without_the_leader_epoch_has_not_caught_up(leader: Leader) -
     leader.fetched(2, (0, 3))
     assert leader.is_idle()
     leader.fetched(2, (0, 4), sequence=1)
-    assert leader.wishes() == {0: [(1, 100), (3, 300), (2, 200)]}
+    assert leader.proposals() == {0: [(1, 100), (3, 300), (2, 200)]}
 
 
 def test_a_follower_ahead_of_the_leader_has_caught_up_when_the_leader_gets_there(leader: Leader) -> None:
     leader.fetched(2, (0, 4))
     leader.tell(row(epoch=4, isr=(1, 3)))
-    assert leader.wishes() == {0: [(1, 100), (3, 300), (2, 200)]}
+    assert leader.proposals() == {0: [(1, 100), (3, 300), (2, 200)]}
 
 
 def test_a_follower_that_stays_in_an_old_leader_epoch_leaves(settled: Leader) -> None:
@@ -111,7 +111,7 @@ def test_a_follower_that_stays_in_an_old_leader_epoch_leaves(settled: Leader) ->
         settled.pass_time(1_000)
         settled.fetched(2, sequence=sequence)
         settled.fetched(3, sequence=sequence)
-    assert settled.wishes() == {0: [(1, 100), (3, 300)]}
+    assert settled.proposals() == {0: [(1, 100), (3, 300)]}
 
 
 @pytest.mark.parametrize("entry", [None, broker(2, state="draining"), broker(2, state="gone"), broker(2, 199)])
@@ -124,7 +124,7 @@ def test_a_follower_of_another_incarnation_is_not_taken_back(leader: Leader, ent
     leader.fetched(2, (0, 0))
     assert leader.is_idle()
     leader.on_broker(broker(2))
-    assert leader.wishes() == {0: [(1, 100), (3, 300), (2, 200)]}
+    assert leader.proposals() == {0: [(1, 100), (3, 300), (2, 200)]}
 
 
 def test_a_later_incarnation_ends_the_session_of_an_earlier_one(leader: Leader) -> None:
@@ -134,13 +134,13 @@ def test_a_later_incarnation_ends_the_session_of_an_earlier_one(leader: Leader) 
     assert leader.sessions.of(2) is None
     assert leader.is_idle()
     leader.fetched(2, (0, 0), epoch=250)
-    assert leader.wishes() == {0: [(1, 100), (3, 300), (2, 250)]}
+    assert leader.proposals() == {0: [(1, 100), (3, 300), (2, 250)]}
 
 
 def test_members_outside_the_assignment_are_left_out(leader: Leader) -> None:
     """After KAFKA-1097 (M58)."""
     leader.tell(row(isr=(1, 2, 4), replicas=(1, 2)))
-    assert leader.wishes() == {0: [(1, 100), (2, 200)]}
+    assert leader.proposals() == {0: [(1, 100), (2, 200)]}
 
 
 def test_a_question_is_the_same_until_it_is_answered(settled: Leader) -> None:
@@ -154,15 +154,15 @@ def test_a_question_is_the_same_until_it_is_answered(settled: Leader) -> None:
     assert question is not None
     assert question.body == body
     settled.answer(isr=(1,))
-    assert settled.wishes() == {1: [(1, 100)]}
+    assert settled.proposals() == {1: [(1, 100)]}
 
 
 def test_all_partitions_of_the_moment_are_in_one_question_up_to_the_limit() -> None:
     leader = Leader(partitions_max=2)
     leader.tell(*(row(partition, isr=(1, 9)) for partition in range(5)))
-    assert list(leader.wishes()) == [0, 1]
+    assert list(leader.proposals()) == [0, 1]
     leader.answer(isr=(1,))
-    assert list(leader.wishes()) == [2, 3]
+    assert list(leader.proposals()) == [2, 3]
 
 
 @pytest.mark.parametrize("code", [Code.NONE, Code.INVALID_UPDATE_VERSION, Code.INELIGIBLE_REPLICA])
@@ -171,7 +171,7 @@ def test_whatever_the_code_the_standing_state_is_adopted_and_then_asked_anew(set
     settled.ask()
     settled.answer(code, isr=(1, 2), version=5)
     assert settled.replicas.told[KEY].version == 5
-    assert settled.wishes() == {0: [(1, 100)]}
+    assert settled.proposals() == {0: [(1, 100)]}
 
 
 def test_a_refusal_that_teaches_nothing_is_not_asked_again_at_once(settled: Leader) -> None:
@@ -182,7 +182,7 @@ def test_a_refusal_that_teaches_nothing_is_not_asked_again_at_once(settled: Lead
     settled.pass_time(REFUSED_AGAIN_MS - 1)
     assert settled.is_idle()
     settled.pass_time(1)
-    assert settled.wishes() == {0: [(1, 100)]}
+    assert settled.proposals() == {0: [(1, 100)]}
 
 
 def test_a_partition_that_is_not_answered_for_is_asked_about_again(settled: Leader) -> None:
@@ -190,7 +190,7 @@ def test_a_partition_that_is_not_answered_for_is_asked_about_again(settled: Lead
     settled.ask()
     settled.isr.take_answer([], settled.now_ms)
     settled.pass_time(REFUSED_AGAIN_MS)
-    assert settled.wishes() == {0: [(1, 100)]}
+    assert settled.proposals() == {0: [(1, 100)]}
 
 
 def test_a_new_leadership_closes_the_question(settled: Leader) -> None:
@@ -243,4 +243,4 @@ def test_a_follower_that_comes_back_after_the_lag_time_begins_anew_and_is_taken_
     settled.answer(isr=(1,))
     assert settled.fetched(2, sequence=1) == Code.FETCH_SESSION_ID_NOT_FOUND
     settled.fetched(2, (0, 0))
-    assert settled.wishes() == {0: [(1, 100), (2, 200)]}
+    assert settled.proposals() == {0: [(1, 100), (2, 200)]}

@@ -61,13 +61,13 @@ class World:
             return
         asked = [one for topic in decode(question.body, AlterPartitionRequest).topics for one in topic.partitions]
         answers = []
-        for wish in asked:
-            told = self.leader.replicas.told["id-orders", wish.partition]
+        for proposal in asked:
+            told = self.leader.replicas.told["id-orders", proposal.partition]
             isr, version, code = told.isr, told.version, Code.INVALID_UPDATE_VERSION
-            is_current = (wish.leader_epoch, wish.version) == (told.leader_epoch, told.version)
+            is_current = (proposal.leader_epoch, proposal.version) == (told.leader_epoch, told.version)
             if is_current and not refuse:
-                isr, version, code = tuple(member.broker_id for member in wish.isr), version + 1, Code.NONE
-            answers.append(AlteredRow(wish.partition, code, 1, told.leader_epoch, isr, version, 0))
+                isr, version, code = tuple(member.broker_id for member in proposal.isr), version + 1, Code.NONE
+            answers.append(AlteredRow(proposal.partition, code, 1, told.leader_epoch, isr, version, 0))
         self.leader.isr.take_answer([AlteredTopic("id-orders", answers)], self.leader.now_ms)
 
 

@@ -95,7 +95,7 @@ async def test_an_idle_follower_is_not_behind_when_the_next_record_comes(world: 
     logs = world.logs(1)
     one, leader = logs.led("orders", 0)
     logs.append(one, leader, a_batch((b"b",)), acks=1)
-    assert logs.wish(KEY, world.now_ms, lambda *_: True) == (1, 2, 3)  # before anybody could fetch it
+    assert logs.wanted_isr(KEY, world.now_ms, lambda *_: True) == (1, 2, 3)  # before anybody could fetch it
     await eventually(lambda: world.values(2) == [b"a", b"b"])
     assert (world.isr(), world.controller.bodies) == ((1, 2, 3), [])
 

@@ -24,7 +24,7 @@ from controller.core.project.znodes import (
     state_path,
     topic_path,
 )
-from tests.builders import Settled, a_broker, a_wish, settle, topic_id_of
+from tests.builders import Settled, a_broker, a_proposal, settle, topic_id_of
 from tests.core.model_zookeeper import ModelZooKeeper
 
 MAX_ROUNDS = 12
@@ -198,8 +198,8 @@ class Field:
         if partition.state is None or partition.state.leader == NO_LEADER:
             return Settled()
         leader = partition.state.leader
-        wish = a_wish(self.cluster, topic, at, *members, recovery=0)
-        return self.happens(AlterPartitionAsked(leader, self.cluster.brokers[leader].epoch, [wish]))
+        proposal = a_proposal(self.cluster, topic, at, *members, recovery=0)
+        return self.happens(AlterPartitionAsked(leader, self.cluster.brokers[leader].epoch, [proposal]))
 
     def sync_all(self) -> None:
         for topic, number in self.all_states:

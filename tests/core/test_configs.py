@@ -23,7 +23,7 @@ from tests.builders import (
     LOADED,
     a_cluster,
     a_leadership,
-    a_wish,
+    a_proposal,
     brokers_seen,
     settle,
     state_of,
@@ -137,7 +137,7 @@ def test_the_recovery_state_is_in_the_znode_until_the_leader_reports_it_recovere
     path = "/brokers/topics/orders/partitions/0/state"
     settle(cluster, topics_seen(orders={UNCLEAN: "true"}), zookeeper)
     assert generic(zookeeper.nodes[path].data)["leader_recovery_state"] == 1
-    recovered = a_wish(cluster, "orders", 0, 2, recovery=RECOVERED)
+    recovered = a_proposal(cluster, "orders", 0, 2, recovery=RECOVERED)
     settle(cluster, AlterPartitionAsked(2, 12, [recovered]), zookeeper)
     assert "leader_recovery_state" not in generic(zookeeper.nodes[path].data)
     assert state_of(cluster, "orders") == a_leadership(2, [2], 5)

@@ -30,7 +30,7 @@ from controller.core.project.znodes import (
     state_path,
     topic_path,
 )
-from tests.builders import EPOCH, a_broker, a_wish, believed, commit, settle, steps_of
+from tests.builders import EPOCH, a_broker, a_proposal, believed, commit, settle, steps_of
 from tests.core.model_zookeeper import ModelZooKeeper
 
 SMALL = 5
@@ -137,8 +137,12 @@ def a_topic_is_asked_for() -> Scene:
 
 def a_leader_asks() -> Scene:
     zookeeper, cluster = prepare()
-    wishes = [a_wish(cluster, "orders", 0, 1), a_wish(cluster, "orders", 3, 1), a_wish(cluster, "payments", 1, 1)]
-    return Scene(zookeeper, cluster, AlterPartitionAsked(1, cluster.brokers[1].epoch, wishes))
+    proposals = [
+        a_proposal(cluster, "orders", 0, 1),
+        a_proposal(cluster, "orders", 3, 1),
+        a_proposal(cluster, "payments", 1, 1),
+    ]
+    return Scene(zookeeper, cluster, AlterPartitionAsked(1, cluster.brokers[1].epoch, proposals))
 
 
 FACTS: list[Callable[[], Scene]] = [

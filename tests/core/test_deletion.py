@@ -19,7 +19,7 @@ from controller.core.events import AlterPartitionAsked, DeletionsSeen, StopRepli
 from controller.core.formats import encode_topic
 from controller.core.model import Assignment
 from controller.core.project.znodes import marker_path, topic_path
-from tests.builders import a_wish
+from tests.builders import a_proposal
 from tests.core.deleting import ORDERS, moved, shape, the_topic
 
 # ---------------------------------------------------------------------- asking
@@ -125,12 +125,12 @@ def test_a_late_answer_about_the_old_topic_says_nothing_about_the_new_one() -> N
 
 def test_a_topic_being_deleted_is_led_no_more_and_asked_about_no_more() -> None:
     world = the_topic()
-    wish = a_wish(world.cluster, "orders", 0, 1)
+    proposal = a_proposal(world.cluster, "orders", 0, 1)
     world.ask("orders")
     assert world.go(1).of(StateDecided) == []
     assert world.come(1).of(StateDecided) == []
     assert world.happens(world.zookeeper.states_seen(("orders", 0))).changes == []
-    [refused] = world.happens(AlterPartitionAsked(1, world.cluster.brokers[1].epoch, [wish])).refusals
+    [refused] = world.happens(AlterPartitionAsked(1, world.cluster.brokers[1].epoch, [proposal])).refusals
     assert refused.code is Code.UNKNOWN_TOPIC_OR_PARTITION
 
 

@@ -41,7 +41,7 @@ from tests.builders import (
     a_broker,
     a_cluster,
     a_leadership,
-    a_wish,
+    a_proposal,
     brokers,
     brokers_seen,
     settle,
@@ -211,8 +211,8 @@ def test_a_leadership_that_could_not_move_moves_when_asked_again() -> None:
     cluster = a_cluster(orders=[[1, 2]], states={"orders-0": a_leadership(1, [1])})
     settle(cluster, SHUTDOWN)
     assert left(cluster) == ["orders-0"]
-    wish = a_wish(cluster, "orders", 0, 1, 2)
-    settle(cluster, AlterPartitionAsked(1, 11, [wish]))
+    proposal = a_proposal(cluster, "orders", 0, 1, 2)
+    settle(cluster, AlterPartitionAsked(1, 11, [proposal]))
     settle(cluster, SHUTDOWN)
     assert left(cluster) == []
     assert state_of(cluster, "orders") == a_leadership(2, [2], 1)
@@ -301,7 +301,7 @@ def test_an_isr_does_not_grow_by_a_broker_that_leaves() -> None:
     """KIP-841."""
     cluster = a_cluster(orders=[[1, 2, 3]])
     settle(cluster, SHUTDOWN)
-    asked = AlterPartitionAsked(2, 12, [a_wish(cluster, "orders", 0, 2, 3, 1)])
+    asked = AlterPartitionAsked(2, 12, [a_proposal(cluster, "orders", 0, 2, 3, 1)])
     assert codes(settle(cluster, asked)) == [Code.INELIGIBLE_REPLICA]
     assert state_of(cluster, "orders").isr == (2, 3)
 
@@ -309,13 +309,13 @@ def test_an_isr_does_not_grow_by_a_broker_that_leaves() -> None:
 def test_a_broker_that_leaves_and_could_not_be_spared_may_stay_in_the_isr() -> None:
     cluster = a_cluster(orders=[[1, 2]], states={"orders-0": a_leadership(1, [1])})
     settle(cluster, SHUTDOWN)
-    assert codes(settle(cluster, AlterPartitionAsked(1, 11, [a_wish(cluster, "orders", 0, 1, 2)]))) == []
+    assert codes(settle(cluster, AlterPartitionAsked(1, 11, [a_proposal(cluster, "orders", 0, 1, 2)]))) == []
 
 
 def test_an_isr_grows_by_a_broker_that_was_drained_by_hand() -> None:
     cluster = a_cluster(orders=[[1, 2]], states={"orders-0": a_leadership(2, [2])})
     settle(cluster, BY_HAND)
-    assert codes(settle(cluster, AlterPartitionAsked(2, 12, [a_wish(cluster, "orders", 0, 2, 1)]))) == []
+    assert codes(settle(cluster, AlterPartitionAsked(2, 12, [a_proposal(cluster, "orders", 0, 2, 1)]))) == []
 
 
 # ---------------------------------------------------------------------- its end

@@ -29,8 +29,8 @@ from tests.builders import (
     a_broker,
     a_cluster,
     a_leadership,
+    a_proposal,
     a_state_fact,
-    a_wish,
     brokers_seen,
     settle,
     state_of,
@@ -47,8 +47,8 @@ def the_cluster(**given: Any) -> Cluster:
     return a_cluster(**{"live": (1, 2, 3, 4), "orders": [[1, 2, 3]], "states": states, "version": 3, **given})
 
 
-def ask(*wishes: IsrProposal, by: int = 1, epoch: int | None = None) -> AlterPartitionAsked:
-    return AlterPartitionAsked(by, a_broker(by).epoch if epoch is None else epoch, wishes)
+def ask(*proposals: IsrProposal, by: int = 1, epoch: int | None = None) -> AlterPartitionAsked:
+    return AlterPartitionAsked(by, a_broker(by).epoch if epoch is None else epoch, proposals)
 
 
 def code_of(settled: Settled) -> Code:
@@ -58,7 +58,7 @@ def code_of(settled: Settled) -> Code:
 
 def test_a_leader_grows_its_isr_and_keeps_its_leader_epoch() -> None:
     cluster = the_cluster()
-    settled = settle(cluster, ask(a_wish(cluster, "orders", 0, 1, 2, 3)))
+    settled = settle(cluster, ask(a_proposal(cluster, "orders", 0, 1, 2, 3)))
     state = a_leadership(1, [1, 2, 3], 5)
     assert settled.changes == [
         StateDecided("orders", 0, state, P.ONLINE, P.ONLINE, "leader 1 asked", Cause.ISR_ASKED, by_leader=True)
@@ -68,20 +68,20 @@ def test_a_leader_grows_its_isr_and_keeps_its_leader_epoch() -> None:
 
 def test_a_leader_shrinks_its_isr() -> None:
     cluster = the_cluster()
-    settle(cluster, ask(a_wish(cluster, "orders", 0, 1)))
+    settle(cluster, ask(a_proposal(cluster, "orders", 0, 1)))
     assert state_of(cluster, "orders") == a_leadership(1, [1], 5)
 
 
 def test_a_granted_isr_is_stamped_with_our_controller_epoch() -> None:
     cluster = the_cluster(states={"orders-0": a_leadership(1, [1, 2], 5, controller_epoch=2)})
-    settle(cluster, ask(a_wish(cluster, "orders", 0, 1)))
+    settle(cluster, ask(a_proposal(cluster, "orders", 0, 1)))
     assert state_of(cluster, "orders").controller_epoch == EPOCH
 
 
 @pytest.mark.parametrize(("by", "epoch"), [(1, 10), (1, 12), (9, 19)])
 def test_a_sender_other_than_the_present_registration_is_refused_whole(by: int, epoch: int) -> None:
     cluster = the_cluster()
-    [[refused]] = steps_of(cluster, ask(a_wish(cluster, "orders", 0, 1), by=by, epoch=epoch))
+    [[refused]] = steps_of(cluster, ask(a_proposal(cluster, "orders", 0, 1), by=by, epoch=epoch))
     assert isinstance(refused, Refused)
     assert (refused.code, refused.partition) == (Code.STALE_BROKER_EPOCH, -1)
 
@@ -110,53 +110,53 @@ ROWS: list[tuple[dict[str, Any], Code]] = [
 
 
 @pytest.mark.parametrize(("given", "code"), ROWS)
-def test_a_wish_is_answered_as_the_table_says(given: dict[str, Any], code: Code) -> None:
+def test_a_proposal_is_answered_as_the_table_says(given: dict[str, Any], code: Code) -> None:
     cluster = the_cluster(orders=[[1, 2, 3], [1, 2]], states={"orders-0": a_leadership(1, [1, 2], 5), "orders-1": None})
-    wish = a_wish(cluster, "orders", 0, 1, 2, 3, **given)
-    settled = settle(cluster, ask(wish))
+    proposal = a_proposal(cluster, "orders", 0, 1, 2, 3, **given)
+    settled = settle(cluster, ask(proposal))
     assert code_of(settled) is code
-    assert (settled.refusals[0].topic_id, settled.refusals[0].partition) == (wish.topic_id, wish.partition)
+    assert (settled.refusals[0].topic_id, settled.refusals[0].partition) == (proposal.topic_id, proposal.partition)
     assert state_of(cluster, "orders") == a_leadership(1, [1, 2], 5)
 
 
 def test_a_sender_that_does_not_lead_is_refused() -> None:
     cluster = the_cluster()
-    assert code_of(settle(cluster, ask(a_wish(cluster, "orders", 0, 1, 2, 3), by=2))) is Code.INVALID_REQUEST
-    assert code_of(settle(cluster, ask(a_wish(cluster, "orders", 0, 1, 2), by=2))) is Code.INVALID_REQUEST
+    assert code_of(settle(cluster, ask(a_proposal(cluster, "orders", 0, 1, 2, 3), by=2))) is Code.INVALID_REQUEST
+    assert code_of(settle(cluster, ask(a_proposal(cluster, "orders", 0, 1, 2), by=2))) is Code.INVALID_REQUEST
 
 
 def test_a_member_that_died_cannot_join() -> None:
     """M54: the leader has not noticed yet that broker 3 is gone."""
     cluster = the_cluster()
-    wish = a_wish(cluster, "orders", 0, 1, 2, 3)
+    proposal = a_proposal(cluster, "orders", 0, 1, 2, 3)
     settle(cluster, brokers_seen(1, 2, 4))
-    assert code_of(settle(cluster, ask(wish))) is Code.INELIGIBLE_REPLICA
+    assert code_of(settle(cluster, ask(proposal))) is Code.INELIGIBLE_REPLICA
 
 
 def test_a_member_that_came_back_without_its_disk_cannot_slip_in() -> None:
     """M62: caught up, asked for, gone and back before the question is decided."""
     cluster = the_cluster()
-    wish = a_wish(cluster, "orders", 0, 1, 2, 3)
+    proposal = a_proposal(cluster, "orders", 0, 1, 2, 3)
     settle(cluster, brokers_seen(1, 2, a_broker(3, epoch=99), 4))
-    assert code_of(settle(cluster, ask(wish))) is Code.INELIGIBLE_REPLICA
+    assert code_of(settle(cluster, ask(proposal))) is Code.INELIGIBLE_REPLICA
 
 
 def test_a_leader_that_recovered_says_so_and_may_then_grow() -> None:
     cluster = the_cluster(states={"orders-0": a_leadership(1, [1], 5, recovery=RECOVERING)})
-    assert code_of(settle(cluster, ask(a_wish(cluster, "orders", 0, 1, 2)))) is Code.INVALID_REQUEST
-    settle(cluster, ask(a_wish(cluster, "orders", 0, 1, 2, recovery=RECOVERED)))
+    assert code_of(settle(cluster, ask(a_proposal(cluster, "orders", 0, 1, 2)))) is Code.INVALID_REQUEST
+    settle(cluster, ask(a_proposal(cluster, "orders", 0, 1, 2, recovery=RECOVERED)))
     assert state_of(cluster, "orders") == a_leadership(1, [1, 2], 5)
 
 
 def test_a_recovery_state_that_does_not_exist_is_refused() -> None:
     cluster = the_cluster()
-    assert code_of(settle(cluster, ask(a_wish(cluster, "orders", 0, 1, recovery=2)))) is Code.INVALID_REQUEST
+    assert code_of(settle(cluster, ask(a_proposal(cluster, "orders", 0, 1, recovery=2)))) is Code.INVALID_REQUEST
 
 
 def test_a_question_repeated_after_a_lost_answer_is_granted_once() -> None:
     """M13: the retry still names the old version."""
     cluster = the_cluster()
-    asked = ask(a_wish(cluster, "orders", 0, 1, 2, 3))
+    asked = ask(a_proposal(cluster, "orders", 0, 1, 2, 3))
     zookeeper = zookeeper_of(cluster)
     assert len(settle(cluster, asked, zookeeper).states) == 1
     again = settle(cluster, asked, zookeeper)
@@ -165,9 +165,9 @@ def test_a_question_repeated_after_a_lost_answer_is_granted_once() -> None:
     assert (verdict.code, verdict.state, verdict.version) == (Code.NONE, a_leadership(1, [1, 2, 3], 5), 4)
 
 
-def test_each_wish_gets_its_own_verdict_with_the_standing_state() -> None:
+def test_each_proposal_gets_its_own_verdict_with_the_standing_state() -> None:
     cluster = the_cluster(orders=[[1, 2, 3], [1, 2]], states={})
-    asked = ask(a_wish(cluster, "orders", 0, 1), a_wish(cluster, "orders", 1, 1, version=1))
+    asked = ask(a_proposal(cluster, "orders", 0, 1), a_proposal(cluster, "orders", 1, 1, version=1))
     settled = settle(cluster, asked)
     verdicts = verdicts_for(cluster, asked, settled.refusals, settled.of_states())
     assert [(one.partition, one.code, one.version) for one in verdicts] == [
@@ -177,9 +177,9 @@ def test_each_wish_gets_its_own_verdict_with_the_standing_state() -> None:
     assert [one.state and one.state.isr for one in verdicts] == [(1,), (1, 2)]
 
 
-def test_a_wish_that_met_another_writer_is_answered_as_a_version_conflict() -> None:
+def test_a_proposal_that_met_another_writer_is_answered_as_a_version_conflict() -> None:
     cluster = the_cluster()
-    asked = ask(a_wish(cluster, "orders", 0, 1))
+    asked = ask(a_proposal(cluster, "orders", 0, 1))
     verdicts = verdicts_for(cluster, asked, [], [])
     assert [one.code for one in verdicts] == [Code.INVALID_UPDATE_VERSION]
 

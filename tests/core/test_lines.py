@@ -29,9 +29,9 @@ from tests.builders import (
     a_broker,
     a_cluster,
     a_leadership,
+    a_proposal,
     a_state_fact,
     a_topic_fact,
-    a_wish,
     brokers,
     brokers_seen,
     knowing,
@@ -101,7 +101,7 @@ def test_a_joined_a_bounced_and_a_changed_broker() -> None:
 
 def test_an_isr_change_says_which_leader_asked() -> None:
     cluster = a_cluster(orders=[[1, 2]])
-    [row] = printed(settle(cluster, AlterPartitionAsked(1, 11, [a_wish(cluster, "orders", 0, 1)])))
+    [row] = printed(settle(cluster, AlterPartitionAsked(1, 11, [a_proposal(cluster, "orders", 0, 1)])))
     assert (row["reason"], row["leader_epoch"], row["isr"], row["version"]) == ("leader 1 asked", 0, [1], 1)
 
 
@@ -183,7 +183,7 @@ def test_a_bug_is_logged_with_its_story() -> None:
 
 def test_a_refusal_makes_no_line() -> None:
     cluster = a_cluster(orders=[[1, 2]])
-    assert settle(cluster, AlterPartitionAsked(2, 12, [a_wish(cluster, "orders", 0, 2)])).lines == []
+    assert settle(cluster, AlterPartitionAsked(2, 12, [a_proposal(cluster, "orders", 0, 2)])).lines == []
 
 
 def test_causes_are_words_that_programs_can_read_and_an_unclean_election_is_called_one() -> None:
@@ -191,7 +191,7 @@ def test_causes_are_words_that_programs_can_read_and_an_unclean_election_is_call
     broker, partition = printed(settle(cluster, brokers_seen(2, 3)))
     assert (broker["cause"], partition["cause"], partition["unclean"]) == ("broker_gone", "broker_gone", True)
     asked = settle(
-        a_cluster(orders=[[1, 2]]), AlterPartitionAsked(1, 11, [a_wish(a_cluster(orders=[[1, 2]]), "orders", 0, 1)])
+        a_cluster(orders=[[1, 2]]), AlterPartitionAsked(1, 11, [a_proposal(a_cluster(orders=[[1, 2]]), "orders", 0, 1)])
     )
     assert [row["cause"] for row in printed(asked)] == ["isr_asked"]
     assert "unclean" not in printed(asked)[0]

@@ -24,8 +24,8 @@ from tests.builders import (
     a_broker,
     a_cluster,
     a_leadership,
+    a_proposal,
     a_topic_fact,
-    a_wish,
     brokers,
     brokers_seen,
     settle,
@@ -182,7 +182,7 @@ def test_a_topic_on_its_way_out_is_not_led_elsewhere() -> None:
 def test_an_isr_does_not_grow_by_a_failed_replica() -> None:
     cluster = a_cluster(orders=[[2, 1], [2, 1]], states={"orders-1": a_leadership(2, [2])})
     settle(cluster, answered(failed="orders-0"))
-    asked = AlterPartitionAsked(2, 12, [a_wish(cluster, "orders", number, 2, 1) for number in (0, 1)])
+    asked = AlterPartitionAsked(2, 12, [a_proposal(cluster, "orders", number, 2, 1) for number in (0, 1)])
     settled = settle(cluster, asked)
     assert [(one.partition, one.code) for one in settled.refusals] == [(0, Code.INELIGIBLE_REPLICA)]
     assert set(settled.states) == {"orders-1"}

@@ -21,7 +21,7 @@ from controller.core.events import AlterPartitionAsked, CreateTopicAsked, States
 from controller.core.formats import encode_state, encode_topic
 from controller.core.model import NO_LEADER, Assignment, Leadership
 from controller.core.project.znodes import state_path, topic_path
-from tests.builders import a_broker, a_wish
+from tests.builders import a_broker, a_proposal
 from tests.core.world import World
 
 NAMES = ("orders", "payments", "users")
@@ -84,7 +84,7 @@ class Life:
         self.seen.append(TopicsSeen(event.facts, event.zxid))
         self.world.happens(event)
 
-    def wish(self, a: int, b: int, c: int) -> None:
+    def proposal(self, a: int, b: int, c: int) -> None:
         """A leader asks; `c` spoils some of the questions."""
         cluster = self.world.cluster
         where = self.partition(a)
@@ -93,26 +93,26 @@ class Life:
             return
         replicas = cluster.topics[where[0]].partitions[where[1]].replicas
         isr = {one for one in picked(b, replicas) if one in cluster.live_ids} | {state.leader}
-        wish = a_wish(cluster, *where, *(one for one in replicas if one in isr))
+        proposal = a_proposal(cluster, *where, *(one for one in replicas if one in isr))
         ways: list[dict[str, Any]] = [
             {},
             {},
             {},
-            {"version": wish.version + 1 - b % 3},
-            {"leader_epoch": wish.leader_epoch + 1 - b % 3},
+            {"version": proposal.version + 1 - b % 3},
+            {"leader_epoch": proposal.leader_epoch + 1 - b % 3},
             {"recovery": 1},
-            {"isr": (*wish.isr, (1 + b % 5, 0))},
-            {"isr": tuple((one, epoch + b % 2) for one, epoch in wish.isr)},
+            {"isr": (*proposal.isr, (1 + b % 5, 0))},
+            {"isr": tuple((one, epoch + b % 2) for one, epoch in proposal.isr)},
             {"topic_id": "?" * 22},
         ]
-        wish = msgspec.structs.replace(wish, **ways[c % 9])
+        proposal = msgspec.structs.replace(proposal, **ways[c % 9])
         sender = 1 + b % 5 if c % 10 == 9 else state.leader
         epoch = cluster.brokers[sender].epoch if sender in cluster.brokers else 0
-        for one in self.world.happens(AlterPartitionAsked(sender, epoch, [wish])):
+        for one in self.world.happens(AlterPartitionAsked(sender, epoch, [proposal])):
             if isinstance(one.change, StateDecided) and one.change.by_leader:
                 assert sender == state.leader, "only the leader may ask"
                 registered = {broker_id: broker.epoch for broker_id, broker in cluster.brokers.items()}
-                assert all(registered[broker_id] == epoch for broker_id, epoch in wish.isr), "S16"
+                assert all(registered[broker_id] == epoch for broker_id, epoch in proposal.isr), "S16"
 
     def write_a_state(self, a: int, b: int, c: int) -> None:
         """Another client writes a sound state; every other time without an announcement."""
@@ -179,8 +179,8 @@ VERBS: list[Callable[[Life, int, int, int], None]] = [
     Life.brokers,
     Life.ask_for_a_topic,
     Life.write_a_topic,
-    Life.wish,
-    Life.wish,
+    Life.proposal,
+    Life.proposal,
     Life.write_a_state,
     Life.remove_a_topic,
     Life.lose_a_state,

@@ -12,7 +12,7 @@ from controller.core.events import AlterPartitionAsked, ReassignAsked
 from controller.core.formats import encode_state
 from controller.core.model import NO_LEADER, Assignment, Partition, Replicas
 from controller.core.project.znodes import state_path
-from tests.builders import a_leadership, a_wish, settle, topic_id_of
+from tests.builders import a_leadership, a_proposal, settle, topic_id_of
 from tests.core.reassign_support import Field, stops_of
 
 MOVING = Partition((4, 5, 6, 1, 2, 3), (4, 5, 6), (1, 2, 3))
@@ -249,8 +249,8 @@ def test_a_successor_goes_on_where_the_last_one_stopped() -> None:
     field.new_term()
     assert field.history() == ((3, 4, 1, 2), 1, (1, 2), 1)
     # granted, and the controller died before it could end the reassignment
-    wish = a_wish(field.cluster, "orders", 0, 1, 2, 3, 4)
-    settle(field.cluster, AlterPartitionAsked(1, field.cluster.brokers[1].epoch, [wish]), field.zookeeper)
+    proposal = a_proposal(field.cluster, "orders", 0, 1, 2, 3, 4)
+    settle(field.cluster, AlterPartitionAsked(1, field.cluster.brokers[1].epoch, [proposal]), field.zookeeper)
     field.new_term()
     assert field.history() == ((3, 4), 3, (3, 4), 2)
 
@@ -258,8 +258,8 @@ def test_a_successor_goes_on_where_the_last_one_stopped() -> None:
 def test_a_successor_ends_a_reassignment_in_sync_long_ago() -> None:
     field = Field(orders=[[1]])
     field.move(2)
-    wish = a_wish(field.cluster, "orders", 0, 1, 2)
-    settle(field.cluster, AlterPartitionAsked(1, field.cluster.brokers[1].epoch, [wish]), field.zookeeper)
+    proposal = a_proposal(field.cluster, "orders", 0, 1, 2)
+    settle(field.cluster, AlterPartitionAsked(1, field.cluster.brokers[1].epoch, [proposal]), field.zookeeper)
     field.epoch += 1  # a term that ended before it did anything
     field.new_term()
     assert field.history() == ((2,), 2, (2,), 2)
@@ -268,13 +268,15 @@ def test_a_successor_ends_a_reassignment_in_sync_long_ago() -> None:
 def test_a_removed_replica_cannot_creep_back_into_the_isr() -> None:
     field = Field(orders=[[1, 2]])
     field.move(2, 3)
-    late = a_wish(field.cluster, "orders", 0, 1, 2, 3)
+    late = a_proposal(field.cluster, "orders", 0, 1, 2, 3)
     field.sync(1, 2, 3)
     leader = field.state().leader
     epoch = field.cluster.brokers[leader].epoch
-    again = a_wish(field.cluster, "orders", 0, 1, 2, 3)
+    again = a_proposal(field.cluster, "orders", 0, 1, 2, 3)
     codes = [
-        one.code for wish in (late, again) for one in field.happens(AlterPartitionAsked(leader, epoch, [wish])).refusals
+        one.code
+        for proposal in (late, again)
+        for one in field.happens(AlterPartitionAsked(leader, epoch, [proposal])).refusals
     ]
     assert codes == [Code.FENCED_LEADER_EPOCH, Code.INVALID_REQUEST]
     assert field.state().isr == (2, 3)

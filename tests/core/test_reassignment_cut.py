@@ -22,7 +22,7 @@ from controller.core.events import AlterPartitionAsked, Event, ReassignAsked
 from controller.core.formats import encode_targets
 from controller.core.model import NO_LEADER, Replicas
 from controller.core.project.znodes import REASSIGN
-from tests.builders import a_wish, commit, steps_of
+from tests.builders import a_proposal, commit, steps_of
 from tests.core.model_zookeeper import ModelZooKeeper
 from tests.core.reassign_support import Field, node_seen
 
@@ -73,8 +73,8 @@ def override_what_the_node_asked_for() -> tuple[Field, Event]:
 
 def complete() -> tuple[Field, Event]:
     field = under_way()
-    wishes = [a_wish(field.cluster, "orders", 0, 1, 2, 4, 5), a_wish(field.cluster, "payments", 0, 1, 2, 3)]
-    return field, AlterPartitionAsked(1, field.cluster.brokers[1].epoch, wishes)
+    proposals = [a_proposal(field.cluster, "orders", 0, 1, 2, 4, 5), a_proposal(field.cluster, "payments", 0, 1, 2, 3)]
+    return field, AlterPartitionAsked(1, field.cluster.brokers[1].epoch, proposals)
 
 
 def node_is_seen() -> tuple[Field, Event]:
@@ -86,8 +86,8 @@ def node_is_seen() -> tuple[Field, Event]:
 def complete_what_the_node_asked_for() -> tuple[Field, Event]:
     field, event = node_is_seen()
     field.happens(event)
-    wish = a_wish(field.cluster, "orders", 0, 1, 2, 4, 5)
-    return field, AlterPartitionAsked(1, field.cluster.brokers[1].epoch, [wish])
+    proposal = a_proposal(field.cluster, "orders", 0, 1, 2, 4, 5)
+    return field, AlterPartitionAsked(1, field.cluster.brokers[1].epoch, [proposal])
 
 
 def subsets(changes: list[Change]) -> Iterator[tuple[Change, ...]]:

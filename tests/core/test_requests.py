@@ -16,9 +16,9 @@ from tests.builders import (
     a_broker,
     a_cluster,
     a_leadership,
+    a_proposal,
     a_state_fact,
     a_topic_fact,
-    a_wish,
     brokers,
     brokers_seen,
     settle,
@@ -138,7 +138,7 @@ def test_a_state_made_again_is_new_on_no_broker() -> None:
 
 def test_an_isr_change_by_the_leader_is_told_as_metadata_only() -> None:
     cluster = a_cluster(orders=[[1, 2]])
-    [telling] = settle(cluster, AlterPartitionAsked(1, 11, [a_wish(cluster, "orders", 0, 1)])).tellings
+    [telling] = settle(cluster, AlterPartitionAsked(1, 11, [a_proposal(cluster, "orders", 0, 1)])).tellings
     assert (names(telling.metadata), led(telling)) == ({"orders-0"}, {})
     assert telling.metadata[ORDERS][0].version == 1
 
@@ -159,7 +159,7 @@ def test_having_no_leader_is_told_to_the_replicas_that_are_left() -> None:
 
 def test_a_refusal_is_told_to_no_broker() -> None:
     cluster = a_cluster(orders=[[1, 2]])
-    [telling] = settle(cluster, AlterPartitionAsked(2, 12, [a_wish(cluster, "orders", 0, 2)])).tellings
+    [telling] = settle(cluster, AlterPartitionAsked(2, 12, [a_proposal(cluster, "orders", 0, 2)])).tellings
     assert telling.is_empty
 
 

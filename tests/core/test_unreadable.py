@@ -14,9 +14,9 @@ from tests.builders import (
     a_broker,
     a_cluster,
     a_leadership,
+    a_proposal,
     a_state_fact,
     a_topic_fact,
-    a_wish,
     settle,
     topic_id_of,
 )
@@ -29,7 +29,7 @@ def test_a_leader_that_asks_about_a_state_of_nonsense_is_refused_and_nothing_is_
     """It asked again and again, each time in vain, until the whole topic was left out for the term."""
     cluster = a_cluster(orders=[[1, 2, 3]], live=(1, 2, 3), states={"orders-0": a_leadership(1, [1, 2], 5)})
     settle(cluster, StatesSeen([a_state_fact("orders", 0, None, trouble="not a state")]))
-    asked = AlterPartitionAsked(1, a_broker(1).epoch, [a_wish(cluster, "orders", 0, 1, 2, 3)])
+    asked = AlterPartitionAsked(1, a_broker(1).epoch, [a_proposal(cluster, "orders", 0, 1, 2, 3)])
     settled = settle(cluster, asked)
     [refused] = settled.refusals
     assert refused.code is Code.INVALID_UPDATE_VERSION

@@ -12,8 +12,8 @@ SHUTDOWN = "controlled-shutdown"
 def with_members_of_another_life(history: History) -> None:
     """Every ISR is granted to broker epochs that no broker has."""
     for index, one in enumerate(history.broker_requests):
-        wishes = (wish._replace(isr=tuple((who, 77) for who, _ in wish.isr)) for wish in one.wishes)
-        history.broker_requests[index] = one._replace(wishes=tuple(wishes))
+        proposals = (proposal._replace(isr=tuple((who, 77) for who, _ in proposal.isr)) for proposal in one.proposals)
+        history.broker_requests[index] = one._replace(proposals=tuple(proposals))
 
 
 def with_leave_to_stop(history: History) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from brokerstub.lab.zookeeper import ZooKeeperServer
 from controller.core.codes import Code
-from tests.faults.checker.history import BrokerRequest, Wish
+from tests.faults.checker.history import BrokerRequest, IsrProposal
 from tests.integration.cluster import REQUEST_TIMEOUT_MS, Broker, now_ms
 from tests.integration.duties import a_duty_cluster, a_standby, as_json, topic_id_of, with_topics
 from tests.waiting import until
@@ -30,9 +30,11 @@ async def test_an_isr_asked_for_twice_is_granted_once_and_a_standby_has_no_verdi
         members = [[broker_id, epoch] for broker_id, epoch in epochs.items()]
         row = [0, before.leader_epoch, before.version, 0, members]
         question = as_json({"topics": [{"topic_id": topic_id, "partitions": [row]}]})
-        wish = Wish(topic_id, 0, tuple(epochs.items()), None, before.version, before.leader_epoch)
+        proposal = IsrProposal(topic_id, 0, tuple(epochs.items()), None, before.version, before.leader_epoch)
         # asked in its leader's place, by none of the ways that are listened to
-        cluster.witness.broker_requests.append(BrokerRequest(now_ms(), "alter-partition", 1, epochs[1], None, (wish,)))
+        cluster.witness.broker_requests.append(
+            BrokerRequest(now_ms(), "alter-partition", 1, epochs[1], None, (proposal,))
+        )
 
         async def asked(broker: Broker) -> dict[str, Any]:
             headers = {"Klamm-Sender": f"1 {epochs[1]}", "Content-Type": "application/json"}

@@ -84,7 +84,7 @@ def belief(node: Node) -> Cluster:
     return node.handle.cluster
 
 
-def wish_for(node: Node, *isr: int) -> IsrProposal:
+def proposal_for(node: Node, *isr: int) -> IsrProposal:
     """Returns the ISR change that the leader of orders-0 would ask for."""
     known = belief(node).topics["orders"]
     one = known.partitions[0]

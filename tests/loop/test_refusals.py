@@ -33,7 +33,7 @@ from tests.loop.admin_site import (
     a_site,
     belief,
     leading,
-    wish_for,
+    proposal_for,
 )
 from tests.support.harness import (
     Node,
@@ -152,7 +152,7 @@ async def test_a_refusal_that_passes_costs_no_more_than_its_pause(code: int) -> 
         assert node.handle.controller_epoch == 1
 
 
-async def test_a_leader_is_told_which_of_its_wishes_is_refused_and_the_others_are_granted() -> None:
+async def test_a_leader_is_told_which_of_its_proposals_is_refused_and_the_others_are_granted() -> None:
     site = await a_site()
     async with leading(site) as node:
         await site.topic("orders", [1, 2, 3])
@@ -161,26 +161,26 @@ async def test_a_leader_is_told_which_of_its_wishes_is_refused_and_the_others_ar
         await until(lambda: site.leader("users"))
         await settled()
         site.server.set_acl(STATE("orders", 0), grant_to_all(READ))
-        wish = wish_for(node, 1, 2)
-        other = type(wish)("BBBBBBBBBBBBBBBBBBBBBg", 0, 0, 0, 0, wish.isr)
-        asked = AlterPartitionAsked(1, belief(node).brokers[1].epoch, [wish, other])
+        proposal = proposal_for(node, 1, 2)
+        other = type(proposal)("BBBBBBBBBBBBBBBBBBBBBg", 0, 0, 0, 0, proposal.isr)
+        asked = AlterPartitionAsked(1, belief(node).brokers[1].epoch, [proposal, other])
         reply = await node.ask(asked)
         assert isinstance(reply, IsrReply)
         rows = {topic.topic_id: topic.partitions[0] for topic in reply.topics}
         assert rows["BBBBBBBBBBBBBBBBBBBBBg"].error_code == Code.NONE
         assert rows["BBBBBBBBBBBBBBBBBBBBBg"].isr == (1, 2)
-        assert rows[wish.topic_id].error_code == Code.OPERATION_NOT_ATTEMPTED
-        assert rows[wish.topic_id].isr == (1, 2, 3)
+        assert rows[proposal.topic_id].error_code == Code.OPERATION_NOT_ATTEMPTED
+        assert rows[proposal.topic_id].isr == (1, 2, 3)
         # a leader that asks again and again costs a transaction for each pause, not for each time it asks
         before = transactions(site, node)
         for _ in range(120):
             await pass_time(site, 1)
-            await node.ask(AlterPartitionAsked(1, belief(node).brokers[1].epoch, [wish]))
+            await node.ask(AlterPartitionAsked(1, belief(node).brokers[1].epoch, [proposal]))
         assert len(belief(node).refused) == 1
         assert transactions(site, node) - before < 12
         site.server.set_acl(STATE("orders", 0), grant_to_all(ALL))
         await pass_time(site, 60)
-        await node.ask(AlterPartitionAsked(1, belief(node).brokers[1].epoch, [wish]))
+        await node.ask(AlterPartitionAsked(1, belief(node).brokers[1].epoch, [proposal]))
         assert (state_of(site.server, "orders", 0) or {})["isr"] == [1, 2]
         assert belief(node).refused == {}
 
@@ -190,7 +190,7 @@ async def test_a_write_that_is_wanted_no_more_is_refused_no_more() -> None:
     async with leading(site) as node:
         await site.topic("orders", [1, 2, 3])
         site.server.set_acl(STATE("orders", 0), grant_to_all(READ))
-        asked = AlterPartitionAsked(1, belief(node).brokers[1].epoch, [wish_for(node, 1, 2)])
+        asked = AlterPartitionAsked(1, belief(node).brokers[1].epoch, [proposal_for(node, 1, 2)])
         await node.ask(asked)
         assert len(belief(node).refused) == 1
         await pass_time(site, 65)
@@ -281,8 +281,8 @@ async def test_a_reassignment_that_is_refused_is_told_and_one_that_runs_ends_whe
         assert belief(node).reassigning == {("orders", 0)}
         site.server.refuse(ORDERS, NO_AUTH, "set")
         before = transactions(site, node)
-        wish = wish_for(node, 1, 2, 3)
-        await node.ask(AlterPartitionAsked(1, belief(node).brokers[1].epoch, [wish]))
+        proposal = proposal_for(node, 1, 2, 3)
+        await node.ask(AlterPartitionAsked(1, belief(node).brokers[1].epoch, [proposal]))
         await settled()
         await pass_time(site, 30)
         assert belief(node).reassigning == {("orders", 0)}
@@ -489,7 +489,7 @@ async def test_a_write_of_our_own_waits_for_no_caller_who_met_the_refusal_before
     async with leading(site) as node:
         await site.topic("orders", [2, 1, 3])
         site.server.refuse(STATE("orders", 0), QUOTA_EXCEEDED, "set")
-        await node.ask(AlterPartitionAsked(2, belief(node).brokers[2].epoch, [wish_for(node, 2, 1)]))
+        await node.ask(AlterPartitionAsked(2, belief(node).brokers[2].epoch, [proposal_for(node, 2, 1)]))
         assert [one.is_asked for one in belief(node).refused.values()] == [True]
         site.die(2)
         await settled()

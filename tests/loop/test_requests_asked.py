@@ -33,7 +33,7 @@ from tests.loop.admin_site import (
     a_site,
     belief,
     leading,
-    wish_for,
+    proposal_for,
 )
 from tests.support.harness import (
     a_controller,
@@ -81,7 +81,7 @@ async def test_a_granted_isr_is_answered_with_the_standing_state() -> None:
     site = await a_site()
     async with leading(site) as node:
         await site.topic("orders", [1, 2])
-        reply = await node.ask(AlterPartitionAsked(1, belief(node).brokers[1].epoch, [wish_for(node, 1)]))
+        reply = await node.ask(AlterPartitionAsked(1, belief(node).brokers[1].epoch, [proposal_for(node, 1)]))
         assert isinstance(reply, IsrReply)
         [row] = reply.topics[0].partitions
         assert (row.error_code, row.isr, row.version) == (Code.NONE, (1,), 1)

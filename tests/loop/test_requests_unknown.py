@@ -27,7 +27,7 @@ from tests.loop.admin_site import (
     a_site,
     belief,
     leading,
-    wish_for,
+    proposal_for,
 )
 from tests.support.harness import Node, settled
 
@@ -102,7 +102,7 @@ async def test_an_isr_that_met_another_writer_is_refused_with_the_standing_state
     site = await a_site()
     async with leading(site) as node:
         await site.topic("orders", [1, 2])
-        asked = AlterPartitionAsked(1, belief(node).brokers[1].epoch, [wish_for(node, 1)])
+        asked = AlterPartitionAsked(1, belief(node).brokers[1].epoch, [proposal_for(node, 1)])
         interfere_with(site, node, "/brokers/topics/orders/partitions/0/state")
         reply = await node.ask(asked)
         assert isinstance(reply, IsrReply)

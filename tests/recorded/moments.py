@@ -59,8 +59,8 @@ ASKED = {Kind.REASSIGNED, Kind.LEADER_ASKED, Kind.SHUTDOWN_ASKED, Kind.ELECTION_
 
 
 class Moment(msgspec.Struct):
-    """`topic`, `partition` and `target` are a reassignment's request, `wishes` those of leaders, `broker_id` the broker
-    that shuts down."""
+    """`topic`, `partition` and `target` are a reassignment's request, `proposals` those of leaders. `broker_id` is the
+    broker that shuts down."""
 
     kind: Kind
     zxid: int
@@ -68,7 +68,7 @@ class Moment(msgspec.Struct):
     partition: int = -1
     target: Replicas = ()
     broker_id: int = -1
-    wishes: list[Write] = []
+    proposals: list[Write] = []
     #: the zxid it ends with
     end: int = 0
     begun_ms: int = 0
@@ -179,7 +179,7 @@ class Cutter:
         if before is not None and after.leader_epoch == before.leader_epoch:  # only leaders ask for such
             if now.kind is not Kind.LEADER_ASKED or now.is_answered:
                 now = self._begin(Kind.LEADER_ASKED, write)
-            now.wishes.append(write)
+            now.proposals.append(write)
             return
         if before is not None and not self._is_answer(now, write, key):
             now = self._begin_unannounced(write, key, before, after)

@@ -116,8 +116,8 @@ def events_of(moment: Moment, cluster: Cluster, zookeeper: ModelZooKeeper) -> It
         case Kind.REASSIGNED:
             yield ReassignAsked({(moment.topic, moment.partition): moment.target})
         case Kind.LEADER_ASKED:
-            for write in moment.wishes:
-                yield wish_of(cluster, write)
+            for write in moment.proposals:
+                yield proposal_of(cluster, write)
         case Kind.SHUTDOWN_ASKED:
             yield DrainAsked(moment.broker_id, cluster.brokers[moment.broker_id].epoch, is_shutdown=True)
         case Kind.ELECTION_ASKED:
@@ -139,12 +139,12 @@ def answers_of_all(cluster: Cluster) -> Iterator[StopReplicaAnswered]:
         yield StopReplicaAnswered(broker_id, cluster.brokers[broker_id].epoch, frozenset(replicas))
 
 
-def wish_of(cluster: Cluster, write: Write) -> AlterPartitionAsked:
+def proposal_of(cluster: Cluster, write: Write) -> AlterPartitionAsked:
     """Returns the leader's request behind a write of its state."""
     topic, number = partition_of(write.path)
     wanted = decode_state((write.data or "").encode())
     known = cluster.topics[topic]
     isr = tuple((one, cluster.brokers[one].epoch) for one in wanted.isr)
     version = known.partitions[number].version
-    wish = IsrProposal(known.topic_id or "", number, wanted.leader_epoch, version, wanted.recovery, isr)
-    return AlterPartitionAsked(wanted.leader, cluster.brokers[wanted.leader].epoch, [wish])
+    proposal = IsrProposal(known.topic_id or "", number, wanted.leader_epoch, version, wanted.recovery, isr)
+    return AlterPartitionAsked(wanted.leader, cluster.brokers[wanted.leader].epoch, [proposal])

@@ -47,7 +47,7 @@ def exchange(leader: Leader, follower: Follower, now_ms: int = START) -> Truncat
 
 
 def in_the_isr(leader: Leader, now_ms: int = START) -> tuple[int, ...]:
-    return leader.wish(now_ms, lambda _, __: True)
+    return leader.wanted_isr(now_ms, lambda _, __: True)
 
 
 def test_a_record_is_seen_when_all_of_the_isr_have_it() -> None:
@@ -123,7 +123,7 @@ def test_a_lagging_follower_leaves_and_returns_with_the_leaders_records() -> Non
     exchange(leader, two, at)
     exchange(leader, three, at)
     assert in_the_isr(leader, at) == (1, 2, 3)
-    assert leader.wish(at, lambda broker_id, epoch: (broker_id, epoch) != (3, 7)) == (1, 2)
+    assert leader.wanted_isr(at, lambda broker_id, epoch: (broker_id, epoch) != (3, 7)) == (1, 2)
 
 
 def test_a_follower_that_keeps_up_with_a_busy_leader_stays() -> None:

@@ -221,14 +221,14 @@ class PartitionMachine(RuleBasedStateMachine):
     def ask_for_an_isr(self) -> None:
         leader = self.leader()
         if leader is not None and self.open_question is None:
-            wish = leader.wish(self.now_ms, self.is_alive)
-            if wish != leader.isr:
-                leader.ask(wish)
+            isr = leader.wanted_isr(self.now_ms, self.is_alive)
+            if isr != leader.isr:
+                leader.ask(isr)
                 epochs = tuple(
                     self.brokers[one].broker_epoch if leader.broker_epoch_of(one) < 0 else leader.broker_epoch_of(one)
-                    for one in wish
+                    for one in isr
                 )  # fmt: skip
-                self.open_question = Question(leader.leader_epoch, self.known_version, wish, epochs)
+                self.open_question = Question(leader.leader_epoch, self.known_version, isr, epochs)
                 self.questions.append(self.open_question)
 
     @rule(ms=MOMENTS)

@@ -34,7 +34,7 @@ from controller.core.project.znodes import (
     state_path,
     topic_path,
 )
-from tests.builders import Settled, a_broker, a_wish, knowing, settle
+from tests.builders import Settled, a_broker, a_proposal, knowing, settle
 from tests.core.model_zookeeper import ModelZooKeeper
 from tests.core.world import concerned
 from tests.scenarios.printing import printed_line, printed_move, printed_state, printed_telling, printed_write
@@ -214,8 +214,8 @@ class Story:
         self._ask(int(sender), topic, int(number), numbers(isr), isr=tuple((one, old[one]) for one in numbers(isr)))
 
     def _ask(self, sender: int, topic: str, number: int, members: Replicas, **given: object) -> None:
-        wish = a_wish(self.cluster, topic, number, *members, **given)
-        asked = AlterPartitionAsked(sender, self.cluster.brokers[sender].epoch, [wish])
+        proposal = a_proposal(self.cluster, topic, number, *members, **given)
+        asked = AlterPartitionAsked(sender, self.cluster.brokers[sender].epoch, [proposal])
         settled = self.happens(asked)
         stood = [one for one in settled.of_states() if one not in settled.conflicts]
         [verdict] = verdicts_for(self.cluster, asked, settled.refusals, stood)

@@ -329,7 +329,7 @@ class _Collector:
             named = _is_named(path, step.commit.writes)
             controller = world.sessions.get(step.commit.session, NO_LEADER)
             if change.before is not None and not self._history.has_seen(change.before.leader, controller):
-                one.timed += _unheard_wish(at, change.before, change.after, where)
+                one.timed += _unheard_proposal(at, change.before, change.after, where)
             one.timed.append((at, _state_step(change, named), where))
 
     def _tell(self) -> None:
@@ -383,13 +383,20 @@ class _Collector:
     def _ask(self) -> None:
         by_topic = {(one.topic_id, one.key[1]): one for one in self.partitions if one.topic_id is not None}
         for number, asking in enumerate(self._history.broker_requests):
-            for wish in asking.wishes if asking.error_code is None else ():
-                one = by_topic.get((wish.topic_id, wish.partition))
+            for proposal in asking.proposals if asking.error_code is None else ():
+                one = by_topic.get((proposal.topic_id, proposal.partition))
                 if one is None:
                     continue
-                lives: dict[int, Value] = {broker_number(b): self._lives.number(b, epoch) for b, epoch in wish.isr}
+                lives: dict[int, Value] = {broker_number(b): self._lives.number(b, epoch) for b, epoch in proposal.isr}
                 members = frozenset(lives)
-                said = ("Wish", broker_number(asking.sender_id), wish.leader_epoch, wish.known_version, members, lives)
+                said = (
+                    "Wish",
+                    broker_number(asking.sender_id),
+                    proposal.leader_epoch,
+                    proposal.known_version,
+                    members,
+                    lives,
+                )
                 one.timed.append(((asking.at_ms - 0.5, _HEARD, number), said, f"broker {asking.sender_id} asks"))
 
     def _rest(self) -> None:
@@ -410,7 +417,7 @@ class _Collector:
             one.timed.append((at, ("Rest", known | missing), "the end, all at rest"))
 
 
-def _unheard_wish(at: At, before: State, after: State, where: str) -> list[Any]:
+def _unheard_proposal(at: At, before: State, after: State, where: str) -> list[Any]:
     """Return the request that a grant implies, where the requests of brokers were not recorded."""
     if _kind(before, after) != "Grant":
         return []

@@ -33,10 +33,10 @@ class Rpcs:
     async def alter_partition(self, request: web.Request) -> web.Response:
         broker_id, broker_epoch = sender_of(request)
         raw = await read_body(request, self._limits.rpc_body_max_bytes)
-        wishes = wishes_of(decode_body(raw, bodies.AlterPartitionRequest))
-        if len(wishes) > self._limits.partitions_per_rpc:
-            raise invalid(f"{len(wishes)} partitions in one request; at most {self._limits.partitions_per_rpc}")
-        event = AlterPartitionAsked(broker_id, broker_epoch, wishes)
+        proposals = proposals_of(decode_body(raw, bodies.AlterPartitionRequest))
+        if len(proposals) > self._limits.partitions_per_rpc:
+            raise invalid(f"{len(proposals)} partitions in one request; at most {self._limits.partitions_per_rpc}")
+        event = AlterPartitionAsked(broker_id, broker_epoch, proposals)
         reply = await self._asked(event, "what became of it is not known; ask again, the answer says what stands")
         topics = reply.topics if isinstance(reply, IsrReply) else ()
         return _answer(bodies.AlterPartitionAnswer(reply.code, topics))
@@ -78,7 +78,7 @@ def sender_of(request: web.Request) -> tuple[int, int]:
     return sender
 
 
-def wishes_of(body: bodies.AlterPartitionRequest) -> list[IsrProposal]:
+def proposals_of(body: bodies.AlterPartitionRequest) -> list[IsrProposal]:
     return [
         IsrProposal(
             topic_id=topic.topic_id,

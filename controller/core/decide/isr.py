@@ -55,59 +55,59 @@ def on_states_seen(context: Context, event: StatesSeen) -> Iterator[Work]:
 
 
 def on_alter_partition_asked(context: Context, event: AlterPartitionAsked) -> Iterator[Work]:
-    """A leader's wishes, topic by topic."""
+    """A leader's proposals, topic by topic."""
     broker = context.cluster.brokers.get(event.broker_id)
     if broker is None or broker.epoch != event.broker_epoch:
         refused = Refused(broker_subject(event.broker_id), Code.STALE_BROKER_EPOCH, "not the present registration")
         yield work_of(0, refused)
         return
     by_topic: dict[str, dict[int, IsrProposal]] = {}
-    for wish in event.wishes:  # of two wishes for one partition the later one counts
-        by_topic.setdefault(wish.topic_id, {})[wish.partition] = wish
-    for topic_id, wishes in by_topic.items():
+    for proposal in event.proposals:  # of two proposals for one partition the later one counts
+        by_topic.setdefault(proposal.topic_id, {})[proposal.partition] = proposal
+    for topic_id, proposals in by_topic.items():
         name = context.cluster.names_by_id.get(topic_id, f"with id {topic_id}")
-        yield Work(topic_subject(name), partial(_grant, context, event.broker_id, name, list(wishes.values())))
+        yield Work(topic_subject(name), partial(_grant, context, event.broker_id, name, list(proposals.values())))
 
 
 def verdicts_for(
     cluster: Cluster, event: AlterPartitionAsked, refused: Iterable[Refused], stood: Iterable[StateDecided]
 ) -> list[IsrVerdict]:
-    """Returns the answer to each wish. One that was granted and does not stand met another writer."""
+    """Returns the answer to each proposal. One that was granted and does not stand met another writer."""
     codes = {(one.topic_id, one.partition): one.code for one in refused}
     left_out = {one.subject: one.code for one in refused if one.partition < 0}  # parked topics
     granted = {(one.topic, one.partition) for one in stood}
     verdicts = []
-    for wish in event.wishes:
-        name = cluster.names_by_id.get(wish.topic_id, "")
-        code = codes.get((wish.topic_id, wish.partition), left_out.get(topic_subject(name)))
+    for proposal in event.proposals:
+        name = cluster.names_by_id.get(proposal.topic_id, "")
+        code = codes.get((proposal.topic_id, proposal.partition), left_out.get(topic_subject(name)))
         if code is None:
-            code = Code.NONE if (name, wish.partition) in granted else Code.INVALID_UPDATE_VERSION
-        known = cluster.partition(name, wish.partition)
+            code = Code.NONE if (name, proposal.partition) in granted else Code.INVALID_UPDATE_VERSION
+        known = cluster.partition(name, proposal.partition)
         state, version = (None, NO_VERSION) if known is None else (known.state, known.version)
-        verdicts.append(IsrVerdict(wish.topic_id, wish.partition, code, state, version))
+        verdicts.append(IsrVerdict(proposal.topic_id, proposal.partition, code, state, version))
     return verdicts
 
 
-def _grant(context: Context, sender: int, topic: str, wishes: Sequence[IsrProposal]) -> Iterator[Decided]:
+def _grant(context: Context, sender: int, topic: str, proposals: Sequence[IsrProposal]) -> Iterator[Decided]:
     cluster = context.cluster
-    for wish in wishes:
-        known = cluster.partition(topic, wish.partition)
-        verdict = _verdict(cluster, sender, topic, known, wish)
+    for proposal in proposals:
+        known = cluster.partition(topic, proposal.partition)
+        verdict = _verdict(cluster, sender, topic, known, proposal)
         if verdict is not None or known is None or known.state is None:
             code, detail = verdict or (Code.UNKNOWN_TOPIC_OR_PARTITION, "")
-            yield 0, Refused(topic_subject(topic), code, detail, wish.topic_id, wish.partition)
+            yield 0, Refused(topic_subject(topic), code, detail, proposal.topic_id, proposal.partition)
             continue
-        isr = tuple(broker_id for broker_id, _ in wish.isr)
-        state = with_isr(known.state, isr, wish.recovery, context.epoch)
+        isr = tuple(broker_id for broker_id, _ in proposal.isr)
+        state = with_isr(known.state, isr, proposal.recovery, context.epoch)
         source, target = status_of(known.state, cluster.live_ids), status_of(state, cluster.live_ids)
         reason = f"leader {sender} asked"
-        yield 0, StateDecided(topic, wish.partition, state, source, target, reason, Cause.ISR_ASKED, by_leader=True)
+        yield 0, StateDecided(topic, proposal.partition, state, source, target, reason, Cause.ISR_ASKED, by_leader=True)
 
 
 def _verdict(
-    cluster: Cluster, sender: int, topic: str, known: Partition | None, wish: IsrProposal
+    cluster: Cluster, sender: int, topic: str, known: Partition | None, proposal: IsrProposal
 ) -> tuple[Code, str] | None:
-    """Why a wish is not granted (or need not be: code NONE); None when it is to be written."""
+    """Why a proposal is not granted (or need not be: code NONE); None when it is to be written."""
     if topic not in cluster.topics:
         return Code.UNKNOWN_TOPIC_ID, "unknown topic id"
     if cluster.duties.is_leaving(topic):
@@ -115,27 +115,29 @@ def _verdict(
     if known is None or known.state is None:
         return Code.UNKNOWN_TOPIC_OR_PARTITION, "unknown partition, or one never led"
     state = known.state
-    if wish.version > known.version or wish.leader_epoch > state.leader_epoch:
+    if proposal.version > known.version or proposal.leader_epoch > state.leader_epoch:
         return Code.NOT_CONTROLLER, "the leader knows more than this controller"
-    if wish.leader_epoch < state.leader_epoch:
+    if proposal.leader_epoch < state.leader_epoch:
         return Code.FENCED_LEADER_EPOCH, f"the leader epoch is {state.leader_epoch}"
-    isr = tuple(broker_id for broker_id, _ in wish.isr)
-    if (sender, isr, wish.recovery) == (state.leader, state.isr, state.recovery):
+    isr = tuple(broker_id for broker_id, _ in proposal.isr)
+    if (sender, isr, proposal.recovery) == (state.leader, state.isr, state.recovery):
         return Code.NONE, "stands already"
-    if wish.version < known.version:
+    if proposal.version < known.version:
         return Code.INVALID_UPDATE_VERSION, f"the version is {known.version}"
     if sender != state.leader or sender not in isr or len(set(isr)) != len(isr) or not set(isr) <= {*known.replicas}:
         return Code.INVALID_REQUEST, "not from the leader, or not a set of its replicas"
-    if (topic, wish.partition) in cluster.unreadable:
+    if (topic, proposal.partition) in cluster.unreadable:
         return Code.INVALID_UPDATE_VERSION, "its znode is malformed: nothing is written over it"
-    if wish.recovery not in (RECOVERED, RECOVERING):
-        return Code.INVALID_REQUEST, f"there is no recovery state {wish.recovery}"
-    if (wish.recovery == RECOVERING and len(isr) > 1) or (state.recovery == RECOVERED and wish.recovery == RECOVERING):
+    if proposal.recovery not in (RECOVERED, RECOVERING):
+        return Code.INVALID_REQUEST, f"there is no recovery state {proposal.recovery}"
+    if (proposal.recovery == RECOVERING and len(isr) > 1) or (
+        state.recovery == RECOVERED and proposal.recovery == RECOVERING
+    ):
         return Code.INVALID_REQUEST, "a recovering leader is alone"
-    serving = cluster.serving_ids(topic, wish.partition, cluster.live_ids) - cluster.leaving_ids
+    serving = cluster.serving_ids(topic, proposal.partition, cluster.live_ids) - cluster.leaving_ids
     ineligible = [
         broker_id
-        for broker_id, epoch in wish.isr
+        for broker_id, epoch in proposal.isr
         if (registered := cluster.brokers.get(broker_id)) is None
         or registered.epoch != epoch
         or (broker_id not in serving and broker_id not in state.isr)

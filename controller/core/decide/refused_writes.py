@@ -15,7 +15,7 @@ from controller.core.project.refusals import remedy_for, trouble_of
 
 def answers_for(cluster: Cluster, refused: WriteRefused) -> list[Refused]:
     """Returns the answers to the caller: of each partition, where it asked about partitions. Each has a code after
-    which Kafka's leaders take their wish back, and its clients do not ask again by themselves."""
+    which Kafka's leaders take their proposal back, and its clients do not ask again by themselves."""
     code, detail = Code.OPERATION_NOT_ATTEMPTED, f"{trouble_of(refused)}. {remedy_for(refused)}"
     match refused.change:
         case StateDecided(topic=topic, partition=number):

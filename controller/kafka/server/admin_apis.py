@@ -200,38 +200,38 @@ class TopicApis:
         }
 
     async def create_topics(self, version: int, reader: Reader, writer: Writer) -> None:
-        wishes = reader.array(lambda: _creation(reader))
+        requests = reader.array(lambda: _creation(reader))
         timeout_ms, is_trial = reader.i32(), reader.boolean()
         reader.tags()
-        replies = [(one, await self._create(one, is_trial=is_trial)) for one in wishes]
+        replies = [(one, await self._create(one, is_trial=is_trial)) for one in requests]
         await self._led([one.name for one, reply in replies if reply.code is Code.NONE], timeout_ms, is_trial=is_trial)
         writer.i32(0)
         writer.array(replies, lambda one: self._created(version, *one, writer))
         writer.tags()
 
-    async def _create(self, wish: TopicRequest, *, is_trial: bool) -> Reply:
+    async def _create(self, request: TopicRequest, *, is_trial: bool) -> Reply:
         cluster = self._handle.cluster
-        if cluster is not None and wish.name in cluster.topics:
-            return Reply(Code.TOPIC_ALREADY_EXISTS, f"Topic '{wish.name}' already exists.")
-        if missing := [name for name, value in wish.configs.items() if value is None]:
+        if cluster is not None and request.name in cluster.topics:
+            return Reply(Code.TOPIC_ALREADY_EXISTS, f"Topic '{request.name}' already exists.")
+        if missing := [name for name, value in request.configs.items() if value is None]:
             return Reply(Code.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(missing)}")
-        counts = wish.partitions, wish.replication_factor
-        configs = {name: value for name, value in wish.configs.items() if value is not None}
-        if wish.assignment is not None:
+        counts = request.partitions, request.replication_factor
+        configs = {name: value for name, value in request.configs.items() if value is not None}
+        if request.assignment is not None:
             if counts != (UNSAID, UNSAID):
                 return Reply(Code.INVALID_REQUEST, "counts and an assignment cannot be given together")
-            event = CreateTopicAsked(wish.name, assignment=wish.assignment, configs=configs)
+            event = CreateTopicAsked(request.name, assignment=request.assignment, configs=configs)
         else:
             partitions, factor = (
                 own if count == UNSAID else count for own, count in zip(self._defaults, counts, strict=True)
             )
-            event = CreateTopicAsked(wish.name, partitions, factor, configs=configs)
+            event = CreateTopicAsked(request.name, partitions, factor, configs=configs)
         return dry_run(self._handle, event) if is_trial else await asked(self._handle, event)
 
-    def _created(self, version: int, wish: TopicRequest, reply: Reply, writer: Writer) -> None:
+    def _created(self, version: int, request: TopicRequest, reply: Reply, writer: Writer) -> None:
         cluster = self._handle.cluster
-        topic = None if cluster is None or reply.code is not Code.NONE else cluster.topics.get(wish.name)
-        writer.string(wish.name)
+        topic = None if cluster is None or reply.code is not Code.NONE else cluster.topics.get(request.name)
+        writer.string(request.name)
         if version >= 7:
             writer.raw(uuid_of("" if topic is None else topic.topic_id or ""))
         writer.i16(reply.code).string(reply.detail or None)
@@ -270,24 +270,26 @@ class TopicApis:
         writer.tags()
 
     async def create_partitions(self, version: int, reader: Reader, writer: Writer) -> None:
-        wishes = reader.array(lambda: _growth(reader))
+        requests = reader.array(lambda: _growth(reader))
         timeout_ms, is_trial = reader.i32(), reader.boolean()
         reader.tags()
-        replies = [(one.name, await self._grow(one, is_trial=is_trial)) for one in wishes]
+        replies = [(one.name, await self._grow(one, is_trial=is_trial)) for one in requests]
         await self._led([name for name, reply in replies if reply.code is Code.NONE], timeout_ms, is_trial=is_trial)
         writer.i32(0)
         writer.array(replies, lambda one: coded(writer.string(one[0]), one[1].code, one[1].detail))
         writer.tags()
 
-    async def _grow(self, wish: TopicRequest, *, is_trial: bool) -> Reply:
+    async def _grow(self, request: TopicRequest, *, is_trial: bool) -> Reply:
         cluster = self._handle.cluster
-        known = 0 if cluster is None or wish.name not in cluster.topics else len(cluster.topics[wish.name].partitions)
-        if known and wish.partitions <= known:
+        known = (
+            0 if cluster is None or request.name not in cluster.topics else len(cluster.topics[request.name].partitions)
+        )
+        if known and request.partitions <= known:
             return Reply(Code.INVALID_PARTITIONS, f"Topic already has {known} partitions.")
         assignment = None
-        if wish.assignment is not None:
-            assignment = {known + number: replicas for number, replicas in wish.assignment.items()}
-        event = GrowTopicAsked(wish.name, wish.partitions, assignment)
+        if request.assignment is not None:
+            assignment = {known + number: replicas for number, replicas in request.assignment.items()}
+        event = GrowTopicAsked(request.name, request.partitions, assignment)
         return dry_run(self._handle, event) if is_trial else await asked(self._handle, event)
 
     async def _led(self, names: Sequence[str], timeout_ms: int, *, is_trial: bool) -> None:

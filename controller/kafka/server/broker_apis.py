@@ -47,10 +47,10 @@ class BrokerApis:
         broker_epoch = reader.i64()
         topics = reader.array(lambda: self._topic_wishes(version, reader))
         reader.tags()
-        wishes = [wish for topic in topics for wish in topic]
-        if len(wishes) > self._partitions_max:
-            raise WireError(f"{len(wishes)} partitions in one request; at most {self._partitions_max}")
-        reply = await asked(self._handle, AlterPartitionAsked(broker_id, broker_epoch, wishes))
+        proposals = [proposal for topic in topics for proposal in topic]
+        if len(proposals) > self._partitions_max:
+            raise WireError(f"{len(proposals)} partitions in one request; at most {self._partitions_max}")
+        reply = await asked(self._handle, AlterPartitionAsked(broker_id, broker_epoch, proposals))
         altered = reply.topics if isinstance(reply, IsrReply) else ()
         writer.i32(0).i16(reply.code)
         writer.array(altered, lambda topic: self._altered_topic(version, topic, writer))
@@ -58,11 +58,11 @@ class BrokerApis:
 
     def _topic_wishes(self, version: int, reader: Reader) -> list[IsrProposal]:
         topic_id = topic_id_of(reader.uuid()) if version >= 2 else self._id_of(reader.string())
-        wishes = reader.array(lambda: self._wish(version, topic_id, reader))
+        proposals = reader.array(lambda: self._proposal(version, topic_id, reader))
         reader.tags()
-        return wishes
+        return proposals
 
-    def _wish(self, version: int, topic_id: str, reader: Reader) -> IsrProposal:
+    def _proposal(self, version: int, topic_id: str, reader: Reader) -> IsrProposal:
         number = reader.i32()
         leader_epoch = reader.i32()
         if version >= 3:

@@ -97,7 +97,7 @@ class Rpc(NamedTuple):
     sent_late_s: float | None = None
 
 
-class Wish(NamedTuple):
+class IsrProposal(NamedTuple):
     """An ISR that a leader asked for, member by member with its broker epoch; `version`: of the state that grants it,
     None if it was not granted."""
 
@@ -119,7 +119,7 @@ class BrokerRequest(NamedTuple):
     sender_id: int
     sender_epoch: int
     error_code: int | None
-    wishes: tuple[Wish, ...] = ()
+    proposals: tuple[IsrProposal, ...] = ()
     #: the partitions that it still leads, of a shutdown
     remaining: tuple[tuple[str, int], ...] = ()
 

@@ -86,11 +86,11 @@ class Standing:
     def __init__(self, history: History, known: Known) -> None:
         self.records = history.records or Records()
         self._known = known
-        self._wishes = {
-            (wish.topic_id, wish.partition, wish.version): dict(wish.isr)
+        self._proposals = {
+            (proposal.topic_id, proposal.partition, proposal.version): dict(proposal.isr)
             for asking in history.broker_requests
-            for wish in asking.wishes
-            if wish.version is not None
+            for proposal in asking.proposals
+            if proposal.version is not None
         }
         self.partitions: dict[LogKey, Partition] = {}
         for one in known.written:
@@ -130,7 +130,7 @@ class Standing:
 
     def _member_epochs(self, key: LogKey, zxid: int, state: State, partition: Partition) -> dict[int, int]:
         before = partition.stood[-1].member_epochs if partition.stood else {}
-        asked = self._wishes.get((*key, state.version), {})
+        asked = self._proposals.get((*key, state.version), {})
         return {one: before.get(one, asked.get(one, self._life_at(one, zxid))) for one in state.isr}
 
     def _life_at(self, broker_id: int, zxid: int) -> int:

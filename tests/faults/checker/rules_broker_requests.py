@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from tests.faults.checker.history import SLACK_MS, BrokerRequest, History, Wish
+from tests.faults.checker.history import SLACK_MS, BrokerRequest, History, IsrProposal
 from tests.faults.checker.replay import state_of, topic_of
 from tests.faults.checker.replay_facts import Known, RunRule, Written
 from tests.faults.checker.rules_admin_requests import said_of
@@ -21,11 +21,13 @@ def s16_the_incarnation_that_joins_an_isr_is_the_one_its_leader_saw(history: His
     """A member is granted by the broker epoch that its leader heard from, and that is its registration."""
     granted = {(one.topic_id, one.key[1], one.state.version): one for one in known.written if one.by_controller}
     for asking in history.broker_requests:
-        for wish in asking.wishes:
-            stands = granted.get((wish.topic_id, wish.partition, -1 if wish.version is None else wish.version))
-            if stands is None or stands.before is None or stands.state.isr != tuple(one for one, _ in wish.isr):
+        for proposal in asking.proposals:
+            stands = granted.get(
+                (proposal.topic_id, proposal.partition, -1 if proposal.version is None else proposal.version)
+            )
+            if stands is None or stands.before is None or stands.state.isr != tuple(one for one, _ in proposal.isr):
                 continue
-            for broker_id, epoch in _joining(wish, stands):
+            for broker_id, epoch in _joining(proposal, stands):
                 if not _was_registered(known, broker_id, epoch, stands.at_ms - slack_of(history), asking.at_ms):
                     yield stands.key, f"broker {broker_id} joined the ISR as {epoch}, as which it was not registered"
 
@@ -35,10 +37,10 @@ def s08_without_a_new_leader_epoch_isrs_change_as_leaders_asked(history: History
     not seen everywhere; then the state's line says why it was written."""
     recorded = said_of(history, known)
     asked = {
-        (asking.sender_id, wish.topic_id, wish.partition, wish.known_version, wish.leader_epoch, wish.recovery,
-         tuple(broker_id for broker_id, _ in wish.isr))
+        (asking.sender_id, proposal.topic_id, proposal.partition, proposal.known_version, proposal.leader_epoch,
+         proposal.recovery, tuple(broker_id for broker_id, _ in proposal.isr))
         for asking in history.broker_requests
-        for wish in asking.wishes
+        for proposal in asking.proposals
     }  # fmt: skip
     for one in known.written:
         before, after = one.before, one.state
@@ -53,15 +55,23 @@ def s08_without_a_new_leader_epoch_isrs_change_as_leaders_asked(history: History
         if history.has_direct_leaders and one.by_id == after.leader:
             continue  # it wrote this as the leader
         is_seen = one.by_id is not None and history.has_seen(after.leader, one.by_id)
-        wish = (after.leader, one.topic_id, one.key[1], before.version, before.leader_epoch, after.recovery, after.isr)
-        if (is_seen and wish not in asked) or cause not in (None, _AS_ASKED):
+        proposal = (
+            after.leader,
+            one.topic_id,
+            one.key[1],
+            before.version,
+            before.leader_epoch,
+            after.recovery,
+            after.isr,
+        )
+        if (is_seen and proposal not in asked) or cause not in (None, _AS_ASKED):
             change = f"ISR {before.isr} became {after.isr} in leader epoch {after.leader_epoch}"
             yield one.key, f"{change}, which its leader {after.leader} had not asked for: {cause}"
 
 
-def _joining(wish: Wish, stands: Written) -> Iterator[tuple[int, int]]:
+def _joining(proposal: IsrProposal, stands: Written) -> Iterator[tuple[int, int]]:
     assert stands.before is not None
-    yield from (one for one in wish.isr if one[0] not in stands.before.isr)
+    yield from (one for one in proposal.isr if one[0] not in stands.before.isr)
 
 
 def _was_registered(known: Known, broker_id: int, epoch: int, from_ms: int, until_ms: int) -> bool:

@@ -46,7 +46,7 @@ def _until_ms(call: Call) -> int:
     return call.ended_ms + (UNKNOWN_FOR_MS if call.outcome == "unknown" else 0)
 
 
-def _wish_of(event: Event) -> tuple[str, Callable[[bytes | None], bool]] | None:
+def _expected_write(event: Event) -> tuple[str, Callable[[bytes | None], bool]] | None:
     """The node in which an operation shows, and whether its content is the requested one."""
     match event:
         case CreateTopicAsked(name=name):
@@ -83,10 +83,10 @@ def s30_granted_requests_were_carried_out(history: History, known: Known) -> Ite
     wrote over it lately, for as long as its session lives; and a term does not hear of notes that a tool takes out of
     `/klamm`: it goes by its own writes there."""
     for call in history.calls:
-        wish = _wish_of(call.detail)
-        if call.outcome != "ok" or wish is None:
+        expected = _expected_write(call.detail)
+        if call.outcome != "ok" or expected is None:
             continue
-        path, is_done = wish
+        path, is_done = expected
         since_ms = call.begun_ms - SLACK_MS
         holder = next((one for one in reversed(known.tenures) if one.at_ms <= call.begun_ms), None)
         if holder is not None and is_held(history, holder.broker_id, since_ms, call.begun_ms):
@@ -112,10 +112,10 @@ def s30_refused_requests_were_not_carried_out(history: History, known: Known) ->
     """Another call has to explain a controller's decision in between. A caller whose answer was lost, and whose write
     another one replaced, cannot know that it was carried out."""
     for call in history.calls:
-        wish = _wish_of(call.detail)
-        if call.outcome != "refused" or wish is None or isinstance(call.detail, UndrainAsked):
+        expected = _expected_write(call.detail)
+        if call.outcome != "refused" or expected is None or isinstance(call.detail, UndrainAsked):
             continue
-        path, is_done = wish
+        path, is_done = expected
         meanwhile = [one for one in known.changes(path) if call.begun_ms <= one[1].at_ms <= (call.ended_ms or 0)]
         for before, after in meanwhile if all(one.by_controller for _, one in meanwhile) else ():
             others = (one for one in history.calls if could_act_at(one, after.at_ms))
@@ -128,7 +128,7 @@ def s30_refused_requests_were_not_carried_out(history: History, known: Known) ->
                 continue  # granted, and over when the broker went, before the answer
             if isinstance(call.detail, ConfigAsked) and after.data is None:
                 continue  # it went with its topic
-            if is_new and not any((_wish_of(one.detail) or ("",))[0] == path for one in others):
+            if is_new and not any((_expected_write(one.detail) or ("",))[0] == path for one in others):
                 yield None, f"{call.what} {call.subject} was refused, and {path} says that it was done"
 
 

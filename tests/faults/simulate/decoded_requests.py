@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from controller.wire import bodies
-from tests.faults.checker.history import BrokerRequest, Row, Rpc, Stop, Wish
+from tests.faults.checker.history import BrokerRequest, IsrProposal, Row, Rpc, Stop
 from tests.faults.simulate.network import Exchange
 
 TOLD = (bodies.LEADER_AND_ISR, bodies.UPDATE_METADATA, bodies.STOP_REPLICA)
@@ -58,23 +58,23 @@ def broker_request_of(exchange: Exchange, at_ms: int) -> BrokerRequest:
     """Return the request that a broker sent to its supposed controller, with the answer if there is one yet."""
     sender_id, sender_epoch = map(int, exchange.headers[bodies.SENDER].split(" "))
     kind = exchange.path.rpartition("/")[2]
-    wishes: tuple[Wish, ...] = ()
+    proposals: tuple[IsrProposal, ...] = ()
     if exchange.path == bodies.ALTER_PARTITION:
-        wishes = tuple(_wishes_in(bodies.decode(exchange.body, bodies.AlterPartitionRequest)))
+        proposals = tuple(_proposals_in(bodies.decode(exchange.body, bodies.AlterPartitionRequest)))
     if not exchange.status:
-        return BrokerRequest(at_ms, kind, sender_id, sender_epoch, None, wishes)
+        return BrokerRequest(at_ms, kind, sender_id, sender_epoch, None, proposals)
     if exchange.path == bodies.CONTROLLED_SHUTDOWN:
         left = bodies.decode(exchange.answer, bodies.ControlledShutdownAnswer)
         remaining = tuple((one.topic, one.partition) for one in left.remaining)
         return BrokerRequest(at_ms, kind, sender_id, sender_epoch, left.error_code, remaining=remaining)
     answer = bodies.decode(exchange.answer, bodies.AlterPartitionAnswer)
     granted = {(t.topic_id, r.partition): r.version for t in answer.topics for r in t.partitions if r.error_code == 0}
-    wishes = tuple(one._replace(version=granted.get((one.topic_id, one.partition))) for one in wishes)
-    return BrokerRequest(at_ms, kind, sender_id, sender_epoch, answer.error_code, wishes)
+    proposals = tuple(one._replace(version=granted.get((one.topic_id, one.partition))) for one in proposals)
+    return BrokerRequest(at_ms, kind, sender_id, sender_epoch, answer.error_code, proposals)
 
 
-def _wishes_in(asked: bodies.AlterPartitionRequest) -> Iterator[Wish]:
+def _proposals_in(asked: bodies.AlterPartitionRequest) -> Iterator[IsrProposal]:
     for topic in asked.topics:
         for row in topic.partitions:
             members = tuple((one.broker_id, one.broker_epoch) for one in row.isr)
-            yield Wish(topic.topic_id, row.partition, members, None, row.version, row.leader_epoch, row.recovery)
+            yield IsrProposal(topic.topic_id, row.partition, members, None, row.version, row.leader_epoch, row.recovery)

@@ -23,7 +23,7 @@ from brokerstub.runtime import Seat, hand_over
 from brokerstub.server import truncation_line
 from brokerstub.zookeeper import RegistrationLostError, end_when_unregistered
 from controller.api.ports import term_of
-from controller.api.v1.rpc import wishes_of
+from controller.api.v1.rpc import proposals_of
 from controller.base.config import BrokerConfig, Limits
 from controller.base.tasks import run_apart
 from controller.core.codes import Code
@@ -359,7 +359,7 @@ class Member:
         event: Event = DrainAsked(sender_id, sender_epoch, is_shutdown=True)
         if not is_shutdown:
             event = AlterPartitionAsked(
-                sender_id, sender_epoch, wishes_of(bodies.decode(body, bodies.AlterPartitionRequest))
+                sender_id, sender_epoch, proposals_of(bodies.decode(body, bodies.AlterPartitionRequest))
             )
         try:
             reply = await term_of(self.handle).ask(event)
