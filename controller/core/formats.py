@@ -111,6 +111,22 @@ class ConfigZnode(msgspec.Struct, frozen=True):
     version: int = 1
 
 
+class AclRow(msgspec.Struct, frozen=True):
+    """A rule in an `AclZnode`."""
+
+    principal: str
+    permissionType: str  # noqa: N815 - Kafka's name
+    operation: str
+    host: str
+
+
+class AclZnode(msgspec.Struct, frozen=True):
+    """`/kafka-acl/<kind>/<name>`, `/kafka-acl-extended/prefixed/<kind>/<name>`."""
+
+    acls: tuple[AclRow, ...]
+    version: int = 1
+
+
 class ConfigChangeZnode(msgspec.Struct, frozen=True, omit_defaults=True):
     """`/config/changes/config_change_*`, version 1 (type and name) or 2 (path)."""
 

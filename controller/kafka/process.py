@@ -23,16 +23,18 @@ from controller.base.config import LIMITS, ConfigError
 from controller.base.connection_slots import allow_files, limits_within
 from controller.core import formats
 from controller.core.project.znodes import CLUSTER_ID
+from controller.kafka.cluster.acl_keeper import AclKeeper
 from controller.kafka.cluster.foreign_cluster import BeliefView, ForeignCluster
 from controller.kafka.cluster.presence import Presence
 from controller.kafka.cluster.settings import DedicatedConfig
 from controller.kafka.protocol.access import SASL, TLS
 from controller.kafka.server.admin_apis import HOSTED, AdminApis, TopicApis
 from controller.kafka.server.broker_apis import BrokerApis
+from controller.kafka.server.gate import Gate
 from controller.kafka.server.listener import API_VERSIONS, Api, KafkaServer
 from controller.kafka.server.login import Login, ScramUsers
 from controller.kafka.server.own_configs import own_log_dirs, with_own_configs
-from controller.kafka.server.relay import Relay
+from controller.kafka.server.relay import ACL_CHANGES, PASSED_ON, Relay
 from controller.kafka.takeover import Preflight, TakeoverApi, preflight, vetoes_against
 from controller.seat.claim import read_seat
 from controller.tell.dialects import Dialect
@@ -65,6 +67,7 @@ class Dedicated:
             config.broker.zookeeper_session_timeout_ms,
         )
         self._foreign_cluster = ForeignCluster(self._handle, lambda: self._zk)
+        self._acls = None if config.authorizer is None else AclKeeper(config.authorizer)
         self._zk: ZooKeeperClient | None = None
         self._parts: TermParts | None = None
 
@@ -72,7 +75,8 @@ class Dedicated:
         zk = await self._connect()
         cluster_id = await _cluster_id(zk)
         parts = self._parts = self._parts_for(cluster_id)
-        relay = Relay(self._handle, LIMITS, self._controller.entropy, self._config.access)
+        acls, passed_on = self._acls, PASSED_ON if self._acls is None else PASSED_ON | ACL_CHANGES
+        relay = Relay(self._handle, LIMITS, self._controller.entropy, self._config.access, passed_on)
         own = {
             **BrokerApis(self._handle, LIMITS.partitions_per_rpc).table(),
             **AdminApis(self._handle).table(),
@@ -86,12 +90,14 @@ class Dedicated:
             API_VERSIONS: Api(0, 3, 3),
         }
         passer = with_own_configs(self._config.controller_id, relay.pass_on)
-        server = KafkaServer(own, relay.versions, passer, limits_within(allow_files()))
+        server = KafkaServer(own, relay.versions, passer, limits_within(allow_files()), self._gate())
         runner = await self._serve_http(cluster_id)
         try:
             await self._listen(server)
             async with asyncio.TaskGroup() as group:
                 group.create_task(relay.keep_versions())
+                if acls is not None:
+                    group.create_task(acls.keep())
                 await self._live_sessions(zk, parts)
         finally:
             await server.close()
@@ -105,6 +111,13 @@ class Dedicated:
         await self._controller.say_farewell()
         if self._zk is not None:
             await self._controller.give_up_seat(self._zk)
+
+    def _gate(self) -> Gate | None:
+        settings = self._config.authorizer
+        if self._acls is None or settings is None:
+            return None
+        acls, handle = self._acls, self._handle
+        return Gate(acls.authorizer, lambda: handle.cluster, acls.changed, auto_creates=settings.auto_creates)
 
     async def _listen(self, server: KafkaServer) -> None:
         config = self._config
@@ -125,6 +138,8 @@ class Dedicated:
 
     async def _live_session(self, zk: ZooKeeperClient, parts: TermParts) -> None:
         self._zk = zk
+        if self._acls is not None:
+            self._acls.on_session(zk)
         await self._presence.announce(zk)
         with self._controller.on_session(zk, self._config.controller_id, parts) as daemon:
             await daemon.run()

@@ -34,6 +34,7 @@ from controller.core.codes import Code
 from controller.core.decide.dispatch import decide
 from controller.core.model import NO_LEADER, Broker
 from controller.core.project.znodes import BROKER_IDS, CONTROLLER, broker_path, numbers_in, topic_path
+from controller.kafka.cluster.acl_keeper import ACLS
 from controller.kafka.cluster.settings import DedicatedConfig
 from controller.kafka.protocol.access import PROTOCOLS, Access, Listener, listeners_of
 from controller.kafka.protocol.codec import WireError
@@ -103,7 +104,6 @@ _T = TypeVar("_T")
 
 #: registrations of protocol level 2.7 and later
 REGISTRATION_SINCE_2_7: Final = 5
-ACLS: Final = "/kafka-acl"
 _NAMES: Final = {number: name for name, number in PROTOCOLS.items()}
 
 
@@ -114,7 +114,8 @@ async def vetoes_against(zk: ZooKeeper, config: DedicatedConfig) -> list[str]:
     spoken_to = [one for one in brokers if not bodies.speaks_http(one.endpoints)]
     own_id = config.controller_id
     return [
-        *await _in_zookeeper(zk, is_without_authorizer=config.is_without_authorizer),
+        *await _in_zookeeper(zk),
+        *([] if config.authorizer else await _of_authorizers(zk, is_without_authorizer=config.is_without_authorizer)),
         *_of_levels(found, config.level.name),
         *_of_listeners(spoken_to, config),
         *(
@@ -126,7 +127,7 @@ async def vetoes_against(zk: ZooKeeper, config: DedicatedConfig) -> list[str]:
     ]
 
 
-async def _in_zookeeper(zk: ZooKeeper, *, is_without_authorizer: bool) -> list[str]:
+async def _in_zookeeper(zk: ZooKeeper) -> list[str]:
     reasons = []
     try:
         marks = [await _content(zk, path, _KraftMarks) for path in ("/migration", CONTROLLER)]
@@ -137,16 +138,23 @@ async def _in_zookeeper(zk: ZooKeeper, *, is_without_authorizer: bool) -> list[s
             reasons.append("features are finalised in /feature, and this controller does not hold brokers to them")
     except formats.FormatError as error:
         reasons.append(f"a znode is malformed: {error}")
-    in_use = [path for path in (ACLS, f"{ACLS}-extended") if await _has_acls(zk, path)]
-    reasons += [f"ACLs are in use ({path}), and this controller holds nobody to them" for path in in_use]
-    if not in_use and not is_without_authorizer and (await zk.exists(ACLS)).stat is not None:
-        # without a rule it may still refuse everybody but super.users
-        reasons.append(
-            f"an authorizer has made {ACLS}, and this controller asks none: say --no-authorizer if brokers have none"
-        )
     tokens = await zk.children("/delegation_token/tokens")
     if tokens is not None and tokens.names:
         reasons.append("delegation tokens are in use, and this controller does not expire them")
+    return reasons
+
+
+async def _of_authorizers(zk: ZooKeeper, *, is_without_authorizer: bool) -> list[str]:
+    """Where brokers seem to have one, and this controller was told of none."""
+    mend = "start it with --config and the authorizer.class.name, super.users and so on that brokers have"
+    in_use = [path for path in (ACLS, f"{ACLS}-extended") if await _has_acls(zk, path)]
+    reasons = [f"ACLs are in use ({path}), and this controller holds nobody to them: {mend}" for path in in_use]
+    if not in_use and not is_without_authorizer and (await zk.exists(ACLS)).stat is not None:
+        # without a rule it may still refuse everybody but super.users
+        reasons.append(
+            f"an authorizer has made {ACLS}, and this controller asks none: {mend}, or say --no-authorizer if brokers "
+            "have none"
+        )
     return reasons
 
 

@@ -113,11 +113,16 @@ def parts_of() -> TermParts:
 
 
 def config_of(
-    level: str = "3.9", listener: str | None = None, own_id: int = 100, listen: str = LISTEN, **more: Any
+    level: str = "3.9",
+    listener: str | None = None,
+    own_id: int = 100,
+    listen: str = LISTEN,
+    overrides: tuple[str, ...] = (),
+    **more: Any,
 ) -> DedicatedConfig:
     return config_for(
         zookeeper="unused", controller_id=own_id, listen=listen, protocol=level, listener=listener, is_preferred=False,
-        is_insecure=False, directory=Path("unused"), file=None, overrides=(), secrets=NO_SECRETS, **more,
+        is_insecure=False, directory=Path("unused"), file=None, overrides=overrides, secrets=NO_SECRETS, **more,
     )  # fmt: skip
 
 
@@ -191,6 +196,15 @@ async def test_an_authorizer_without_a_rule_is_a_reason_unless_it_is_known_to_be
     await put(server, "/kafka-acl/Topic/orders", {"version": 1, "acls": []})
     [said] = (await checked(server, is_without_authorizer=True)).reasons
     assert said.startswith("ACLs are in use")
+
+
+async def test_where_this_controller_holds_clients_to_them_acls_are_no_reason() -> None:
+    server = await a_kafka()
+    await put(server, "/kafka-acl/Topic/orders", {"version": 1, "acls": []})
+    [said] = (await checked(server)).reasons
+    assert "authorizer.class.name" in said
+    guarded = ("authorizer.class.name=kafka.security.authorizer.AclAuthorizer", "super.users=User:kafka")
+    assert (await checked(server, overrides=guarded)).reasons == []
 
 
 @pytest.mark.parametrize(

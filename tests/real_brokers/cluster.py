@@ -23,10 +23,13 @@ from brokerstub.lab.child_process import Child, launched
 from brokerstub.lab.kafka import HOST, TOOL_TIMEOUT_S, VERSION, KafkaBroker, jars, tool
 from brokerstub.lab.ports import free_port
 from brokerstub.lab.zookeeper import ZooKeeperServer
+from controller.kafka.protocol.access import PROTOCOLS
 from controller.wire.client import ExchangeError, HttpClient
 from tests.real_brokers.secured import Secured
 from tests.waiting import DEADLINE_S, until
 
+#: the schemes of `--listen` and their protocols
+SCHEMES = {"kafka": "PLAINTEXT", **{name.lower(): name for name in PROTOCOLS}}
 ROOT = Path(__file__).parents[2]
 JARS = ROOT / "var" / "kafka"
 HTTP_TIMEOUT_MS = 10_000
@@ -58,6 +61,8 @@ class Controller:
         self.tls = tls
         self.url = f"{'http' if tls is None else 'https'}://{HOST}:{free_port()}"
         kafka = f"{scheme}://{HOST}:{free_port()}"
+        #: of its listeners, by security protocol
+        self.ports = {SCHEMES[one.partition("://")[0]]: int(one.rpartition(":")[2]) for one in kafka.split(",")}
         self.directory = directory / f"controller-{controller_id}"
         self._command = [
             *(sys.executable, "-c", "from controller.cli import main; main()", "controller"),

@@ -52,10 +52,13 @@ from controller.cli import plans
 from controller.cli.output import UnreachableClusterError, WrongUsageError
 from controller.cli.remote import frame_of
 from controller.core import formats
+from controller.core.acls import acls_in
 from controller.core.formats import FormatError
 from controller.kafka.cluster.settings import addresses_in, sasl_for
+from controller.kafka.protocol import messages
 from controller.kafka.protocol.access import PLAIN, SCRAM, Admission
 from controller.kafka.protocol.codec import Reader, WireError, Writer
+from controller.kafka.protocol.messages import Message
 from controller.kafka.server import admin_apis, own_configs
 from controller.kafka.server.login import Login
 from controller.security.secrets import secrets_from
@@ -108,6 +111,11 @@ def _file(name: str, read: Callable[[Path], object]) -> Parse:
             return read(path)
 
     return parse
+
+
+def _whole_request(key: int, version: int, data: bytes) -> object:
+    """With a good head, so that the body is read."""
+    return Message(struct.pack(">hhih", key, version, 7, -1) + data)
 
 
 def _kinds(decode: Callable[[bytes, Any], object], *kinds: Any) -> list[tuple[str, Parse]]:
@@ -212,6 +220,7 @@ def _topic_settings(data: bytes) -> object:
 PARSERS: Final[Sequence[Parser]] = (
     *rows("znodes", (FormatError,), samples.ZNODES, [
         *_kinds(formats.decode, *(kind for name, kind in vars(formats).items() if name.endswith("Znode")), object),
+        ("rules", acls_in),
         ("state", formats.decode_state), ("topic", formats.decode_topic), ("epoch", formats.decode_epoch),
         ("marker", formats.decode_marker), ("producer ids", formats.decode_producer_ids),
         ("broker", lambda data: formats.decode_broker(data, 1, 1)),
@@ -296,6 +305,8 @@ PARSERS: Final[Sequence[Parser]] = (
            partial(kafka_requests.answer_in, key, version, correlation_id=7, names={"a": "id"}))
           for key, version in ((4, 5), (4, 4), (5, 3), (6, 7))),
         ("leader epochs", partial(kafka.codes_in, correlation_id=7)),
+        *((f"whole requests {key} v{version}", partial(_whole_request, key, version)) for key in messages.NAMES
+          for version in messages.versions_of(key)),
         *((f"{parse.__name__} {is_flexible}", partial(_of_kafka, parse, is_flexible)) for is_flexible in (True, False)
           for parse in (admin_apis._creation, admin_apis._growth, admin_apis._named, admin_apis._numbers,
                         admin_apis._targets)),

@@ -46,6 +46,8 @@ DECODED_IN: Final = {
     "controller.tell.dialects.kafka_requests.stop_bodies": "only our own body",
     "controller.kafka.protocol.access": "a length, bounded in the next line",
     "controller.kafka.server.login": "logins",
+    "controller.kafka.protocol.messages": "a head, which the listener has read: kafka/test_kafka_limits.py",
+    "controller.kafka.server.gate": "a head, which the listener has read: kafka/test_kafka_limits.py",
     "controller.kafka.server.own_configs": "a head whose size was checked: kafka/test_kafka_limits.py",
     "controller.kafka.server.listener": "a length and a head: kafka/test_kafka_limits.py",
     "controller.kafka.server.relay": "a length, bounded in the next line",

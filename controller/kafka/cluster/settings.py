@@ -22,6 +22,7 @@ from controller.base.config import (
     parse_properties,
     read_properties,
 )
+from controller.kafka.cluster.acl_keeper import AuthorizerSettings
 from controller.kafka.protocol.access import PLAIN, PLAINTEXT, PROTOCOLS, SASL, SCRAM, TLS, Access, Admission, Sasl
 from controller.kafka.protocol.levels import Level, level_for
 from controller.security.exposure import check_exposure, is_loopback
@@ -33,6 +34,12 @@ SCHEMES: Final = {"kafka": PLAINTEXT, **{name.lower(): number for name, number i
 _MECHANISM: Final = "sasl.mechanism.inter.broker.protocol"
 _ENABLED: Final = "sasl.enabled.mechanisms"
 _JAAS: Final = "sasl.jaas.config"
+_AUTHORIZER: Final = "authorizer.class.name"
+_SUPER_USERS: Final = "super.users"
+_IS_OPEN: Final = "allow.everyone.if.no.acl.found"
+_AUTO_CREATES: Final = "auto.create.topics.enable"
+#: Kafka's authorizers whose rules are in ZooKeeper, of 2.4 and later and of earlier versions
+_AUTHORIZERS: Final = ("kafka.security.authorizer.AclAuthorizer", "kafka.security.auth.SimpleAclAuthorizer")
 _KEY_PASSWORD: Final = "ssl.key.password"
 _MODULES: Final = {
     "org.apache.kafka.common.security.plain.PlainLoginModule": (PLAIN,),
@@ -61,6 +68,8 @@ class DedicatedConfig(msgspec.Struct, frozen=True, kw_only=True):
     is_insecure: bool
     #: though one has left its marks in ZooKeeper
     is_without_authorizer: bool
+    #: None: every client that this listener lets in may do everything
+    authorizer: AuthorizerSettings | None = None
     directory: Path
     broker: BrokerConfig
     secrets: Secrets
@@ -92,6 +101,9 @@ def config_for(
     sasl = sasl_for({name: given.pop(name) for name in (_MECHANISM, _ENABLED, _JAAS) if name in given})
     if kafka.keys() & SASL and sasl is None:
         raise ConfigError(f"--listen {listen}: a SASL listener takes {_JAAS}, in the file of --config")
+    authorizer = authorizer_for({name: given.pop(name) for name in _OF_AUTHORIZER if name in given})
+    if authorizer is not None and is_without_authorizer:
+        raise ConfigError(f"--no-authorizer says that brokers have none, and {_AUTHORIZER} names one")
     name = "HTTPS" if is_https else "HTTP"
     named = {"inter.broker.listener.name": name}
     own = {"broker.id": str(controller_id), "zookeeper.connect": zookeeper, "log.dirs": str(directory)}
@@ -110,6 +122,7 @@ def config_for(
         is_preferred=is_preferred,
         is_insecure=is_insecure,
         is_without_authorizer=is_without_authorizer,
+        authorizer=authorizer,
         directory=directory,
         broker=broker,
         secrets=secrets,
@@ -154,6 +167,39 @@ def sasl_for(properties: Mapping[str, str]) -> Sasl | None:
     if not options.get("username") or "password" not in options:
         raise ConfigError(f"property {_JAAS}: username and password say who this controller is to brokers")
     return Sasl(mechanism, options["username"], options["password"], _admission_of(enabled, options))
+
+
+_OF_AUTHORIZER: Final = (_AUTHORIZER, _SUPER_USERS, _IS_OPEN, _AUTO_CREATES)
+
+
+def authorizer_for(properties: Mapping[str, str]) -> AuthorizerSettings | None:
+    """None where none is named. Its settings have to be those of brokers."""
+    name = properties.get(_AUTHORIZER, "")
+    if not name:
+        if properties:
+            raise ConfigError(
+                f"property {', '.join(properties)}: means something only with {_AUTHORIZER}, as of brokers"
+            )
+        return None
+    if name not in _AUTHORIZERS:
+        raise ConfigError(
+            f"property {_AUTHORIZER}: {' or '.join(_AUTHORIZERS)}, whose rules are in ZooKeeper; not {name}"
+        )
+    users = [one.strip() for one in properties.get(_SUPER_USERS, "").split(";")]
+    if wrong := [one for one in users if one and not one.partition(":")[2]]:
+        raise ConfigError(f"property {_SUPER_USERS}: write it like User:ann;User:bob, not {';'.join(wrong)}")
+    return AuthorizerSettings(
+        frozenset(one for one in users if one),
+        is_open=_boolean(_IS_OPEN, properties, default=False),
+        auto_creates=_boolean(_AUTO_CREATES, properties, default=True),
+    )
+
+
+def _boolean(name: str, properties: Mapping[str, str], *, default: bool) -> bool:
+    text = properties.get(name, str(default)).lower()
+    if text not in ("true", "false"):
+        raise ConfigError(f"property {name}: true or false, not {text!r}")
+    return text == "true"
 
 
 def broker_settings(file: Path, overrides: Sequence[str] = ()) -> tuple[BrokerConfig, Admission | None]:

@@ -21,7 +21,9 @@ from controller.base.bell import Bell
 from controller.base.config import Limits
 from controller.base.connection_slots import ConnectionSlot, ConnectionSlots, NoSlotError
 from controller.base.tasks import end_accepting
+from controller.core.acls import Caller
 from controller.kafka.protocol.codec import Reader, WireError, Writer
+from controller.kafka.server.callers import caller_of
 
 log = structlog.get_logger()
 
@@ -67,14 +69,26 @@ class Login(Protocol):
 
     is_done: bool
     has_failed: bool
+    user: str | None
 
     def table(self) -> Mapping[int, Api]:
         """Returns the requests of the login."""
 
 
+class Gate(Protocol):
+    """Where brokers have ACLs: what each caller may ask."""
+
+    def within(self, apis: Mapping[int, Api]) -> Mapping[int, Api]:
+        """Returns those that it can judge."""
+
+    async def answer(self, caller: Caller, frame: bytes, serve: Passer) -> bytes:
+        """Returns the answer to a request as far as the caller may ask it. `serve` answers what is allowed."""
+
+
 class KafkaServer:
     """`start` for each listener, then `close`. `own` is answered here. `foreign` returns the APIs that every broker
-    serves, and may have to wait for them. `pass_on` raises WireError for an API that none of them serves."""
+    serves, and may have to wait for them. `pass_on` raises WireError for an API that none of them serves. Without a
+    `gate` every caller may ask everything."""
 
     def __init__(
         self,
@@ -82,7 +96,9 @@ class KafkaServer:
         foreign: Callable[[], Awaitable[Mapping[int, Api]]],
         pass_on: Passer,
         limits: Limits,
+        gate: Gate | None = None,
     ) -> None:
+        self._gate = gate
         self._own = own
         self._foreign = foreign
         self._pass_on = pass_on
@@ -181,7 +197,7 @@ class KafkaServer:
                 frame = await _read(reader, size, None if is_stranger else take)
             place.work(is_reading=not self._is_ours(frame))
             try:
-                answer = await self._answer(frame, login)
+                answer = await self._answer(frame, login, writer)
             except NoAnswerWanted:
                 place.rest()
                 return True
@@ -199,26 +215,39 @@ class KafkaServer:
         (key,) = struct.unpack_from(">h", frame)
         return key in self._own and key not in _READING
 
-    async def _answer(self, frame: bytes, login: Login | None) -> bytes:
+    async def _answer(self, frame: bytes, login: Login | None, writer: asyncio.StreamWriter) -> bytes:
         head = Head(*struct.unpack_from(">hhi", frame))
         logs_in = {} if login is None else login.table()
-        own = {**self._own, **logs_in}
         if head.key == API_VERSIONS:
-            return _api_versions(head, {**await self._foreign(), **own})
-        if login is not None and not login.is_done and head.key not in logs_in:
+            served: Mapping[int, Api] = {**await self._foreign(), **self._own}
+            return _api_versions(head, {**(served if self._gate is None else self._gate.within(served)), **logs_in})
+        if head.key in logs_in:
+            return await _handled(logs_in[head.key], head, frame)
+        if login is not None and not login.is_done:
             raise WireError(f"API {head.key} before a login")
-        if (api := own.get(head.key)) is None:
+        if self._gate is None:
+            return await self._serve(frame)
+        return await self._gate.answer(caller_of(writer, None if login is None else login.user), frame, self._serve)
+
+    async def _serve(self, frame: bytes) -> bytes:
+        """The answer to a request that is allowed."""
+        head = Head(*struct.unpack_from(">hhi", frame))
+        if (api := self._own.get(head.key)) is None:
             return await self._pass_on(frame)
-        if api.handler is None or not api.first <= head.version <= api.last:
-            raise WireError(f"API {head.key} in version {head.version} is not served")
-        is_flexible = head.version >= api.flexible_since
-        client = Reader(frame, 8, flexible=False)
-        client.nullable_string()  # the client's id: never compact
-        reader = Reader(frame, client.at, flexible=is_flexible)
-        reader.tags()
-        writer = Writer(flexible=is_flexible).i32(head.correlation_id).tags()
-        await api.handler(head.version, reader, writer)
-        return writer.message()
+        return await _handled(api, head, frame)
+
+
+async def _handled(api: Api, head: Head, frame: bytes) -> bytes:
+    if api.handler is None or not api.first <= head.version <= api.last:
+        raise WireError(f"API {head.key} in version {head.version} is not served")
+    is_flexible = head.version >= api.flexible_since
+    client = Reader(frame, 8, flexible=False)
+    client.nullable_string()  # the client's id: never compact
+    reader = Reader(frame, client.at, flexible=is_flexible)
+    reader.tags()
+    writer = Writer(flexible=is_flexible).i32(head.correlation_id).tags()
+    await api.handler(head.version, reader, writer)
+    return writer.message()
 
 
 class Refusals:

@@ -49,8 +49,10 @@ async def versions_at(opened: OpenConnection, answer_max_bytes: int) -> dict[int
 
 
 #: asked of any broker: Metadata, FindCoordinator, InitProducerId, DescribeAcls, configurations, quotas, SCRAM users,
-#: DescribeCluster; no change of ACLs, as they would not be enforced here
+#: DescribeCluster
 PASSED_ON: Final = frozenset({3, 10, 22, 29, 32, 33, 44, 48, 49, 50, 60})
+#: CreateAcls and DeleteAcls, where this controller holds clients to them
+ACL_CHANGES: Final = frozenset({30, 31})
 #: the versions of them that brokers of every version from 2.4 to 3.9 serve, until one has answered: a client that once
 #: reads a list without Metadata ends
 EVERYWHERE: Final = {
@@ -74,9 +76,15 @@ class Relay:
     (`keep_versions`), so that no client whom we can answer ourselves ever waits for a broker."""
 
     def __init__(
-        self, handle: ControllerHandle, limits: Limits, entropy: Random, access: Access = PLAIN_ACCESS
+        self,
+        handle: ControllerHandle,
+        limits: Limits,
+        entropy: Random,
+        access: Access = PLAIN_ACCESS,
+        passed_on: frozenset[int] = PASSED_ON,
     ) -> None:
         self._handle = handle
+        self._passed_on = passed_on
         self._limits = limits
         self._entropy = entropy
         self._access = access
@@ -93,7 +101,7 @@ class Relay:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._limits.kafka_connect_ms / 1000):
                     await self._asked.wait()
-        return served_by_all(self._known()) or EVERYWHERE
+        return served_by_all(self._known(), self._passed_on) or EVERYWHERE
 
     async def keep_versions(self) -> None:
         """Asks brokers for their versions when a client needs them and they have not answered yet, until it is
@@ -139,13 +147,13 @@ class Relay:
     def _addresses_for(self, key: int, version: int) -> list[Listener]:
         """Returns where to ask, in a drawn order: of brokers that serve this version, then of those that have not
         said."""
-        brokers = self._brokers() if key in PASSED_ON else []
+        brokers = self._brokers() if key in self._passed_on else []
         self._entropy.shuffle(brokers)
         serving = [
             one for one in brokers if self._is_known(one) and _serves(self._served[one.broker_id][1], key, version)
         ]
         unknown = [one for one in brokers if not self._is_known(one)]
-        if not serving and not unknown and (brokers or key not in PASSED_ON):
+        if not serving and not unknown and (brokers or key not in self._passed_on):
             raise WireError(f"API {key} in version {version} is not served")
         found = [self._access.listener_of(broker) for broker in (*serving, *unknown)]
         return [one for one in found if one is not None]
@@ -167,10 +175,10 @@ def _serves(served: Served, key: int, version: int) -> bool:
     return first <= version <= last
 
 
-def served_by_all(brokers: Sequence[Served]) -> dict[int, Api]:
+def served_by_all(brokers: Sequence[Served], passed_on: frozenset[int] = PASSED_ON) -> dict[int, Api]:
     """Returns the versions of the passed-on APIs that each of these brokers serves."""
     found = {}
-    for key in sorted(PASSED_ON.intersection(*brokers)) if brokers else ():
+    for key in sorted(passed_on.intersection(*brokers)) if brokers else ():
         first = max(served[key][0] for served in brokers)
         last = min(served[key][1] for served in brokers)
         if first <= last:
