@@ -38,7 +38,10 @@ kafka-soak: $(INSTALLED) java ## real brokers under random faults, nothing lost:
 	@$(BIN)/python -m tests.real_brokers.soak --minutes $${MINUTES:-10} $${SEED:+--seed $$SEED} \
 		$${PROTOCOL:+--protocol $$PROTOCOL}
 
-.PHONY: kafka-up kafka-down kafka-test kafka-soak
+what-if: $(INSTALLED) java ## klamm what-if against what real clusters then do: CASES=20 SEED=1
+	@$(BIN)/python -m tests.real_brokers.what_if --cases $${CASES:-20} --seed $${SEED:-1}
+
+.PHONY: kafka-up kafka-down kafka-test kafka-soak what-if
 
 test: java ## every test that fits into eight minutes together
 	@$(STAGES) $(TEST)

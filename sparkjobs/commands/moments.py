@@ -207,6 +207,7 @@ def kill(words: tuple[str, ...], at_ms: int, output: str, **given: Any) -> None:
         _emit({"as_of": _head(moment), "killed": brokers, "not_alive": unknown, "rule": RULES[rule_of(cluster)],
                "offline": [_fate(one) for one in offline],
                "moved": [_fate(one) for one in found if one.is_moved and not one.is_offline],
+               "shrunk": [_fate(one) for one in found if one.is_shrunk],
                "refused": [{"partition": _text(one.name), "why": one.refused} for one in found if one.refused],
                "concerned": len(found), "offline_before": [_text(one) for one in already],
                "safe_order": order.order, "blocked": {one: [_text(each) for each in names]
@@ -267,8 +268,8 @@ def _show_order(order: list[int], blocked: dict[int, list[Name]]) -> None:
 
 
 def _fate(one: Fate) -> dict[str, object]:
-    return {"partition": _text(one.name), "before": one.before,
-            "outcomes": [{"order": each.order, "state": each.partition} for each in one.outcomes]}  # fmt: skip
+    outcomes = [{"order": each.order, "orders": each.orders, "state": each.partition} for each in one.outcomes]
+    return {"partition": _text(one.name), "before": one.before, "outcomes": outcomes}
 
 
 @click.command(

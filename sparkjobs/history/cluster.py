@@ -149,11 +149,16 @@ class Cluster(msgspec.Struct):
 
 
 class Replay(Protocol):
-    """A history that is walked through once; `cluster` is how things stand after the last step."""
+    """A history that is walked through once; `cluster` is how things stand after the last step.
+
+    The order of the record counts: the first step that is later than a time ends the walk to it, though another
+    controller's clock may be behind. `next_ms` is then when that step was; None where the record ends.
+    """
 
     cluster: Cluster
+    next_ms: int | None
 
-    def steps(self) -> Iterator[Step]: ...
+    def steps(self, until_ms: int | None = None) -> Iterator[Step]: ...
 
 
 def partition_steps(

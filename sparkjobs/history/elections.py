@@ -36,6 +36,8 @@ class Outcome(msgspec.Struct, frozen=True):
 
     partition: Partition
     order: tuple[int, ...] = ()
+    #: all orders that come to it, of the brokers that this partition knows
+    orders: tuple[tuple[int, ...], ...] = ()
 
 
 class Fate(msgspec.Struct, frozen=True):
@@ -53,6 +55,11 @@ class Fate(msgspec.Struct, frozen=True):
     @property
     def is_moved(self) -> bool:
         return any(one.partition.leader not in (NOBODY, self.before.leader) for one in self.outcomes)
+
+    @property
+    def is_shrunk(self) -> bool:
+        """Its leader stays, whatever the order; its ISR does not."""
+        return bool(self.outcomes) and not self.is_offline and not self.is_moved
 
 
 def rule_of(cluster: Cluster) -> str:
@@ -83,16 +90,18 @@ def _fate_of(cluster: Cluster, name: Name, before: Partition, killed: AbstractSe
         return Fate(name, before, (), f"{len(hit)} of its replicas die: too many orders")
     # with eligible leader replicas it also matters which brokers left an ISR that was still large enough
     is_any = not (has_elr(cluster) or killed >= set(before.isr))
-    outcomes: dict[tuple[object, ...], Outcome] = {}
+    ends: dict[tuple[object, ...], list[tuple[Partition, tuple[int, ...]]]] = {}
     for order in [tuple(hit)] if is_any else permutations(hit):
         partition = before
         dead: set[int] = set()
         for broker in order:
             dead.add(broker)
             partition = without(cluster, name, partition, broker, dead)
-        outcomes.setdefault(_result_of(partition), Outcome(partition, order))
-    found = tuple(outcomes.values())
-    return Fate(name, before, found if len(found) > 1 else (Outcome(found[0].partition),))
+        ends.setdefault(_result_of(partition), []).append((partition, order))
+    if len(ends) == 1:
+        return Fate(name, before, (Outcome(partition),))
+    found = (Outcome(*same[0], tuple(order for _, order in same)) for same in ends.values())
+    return Fate(name, before, tuple(found))
 
 
 def _result_of(partition: Partition) -> tuple[object, ...]:
@@ -107,7 +116,8 @@ def _beyond(cluster: Cluster, before: Partition, killed: AbstractSet[int]) -> st
     ]
     if lost:
         return f"broker {lost[0]} lost a log directory: which of its replicas can lead is not told here"
-    leaving = [one for one in before.replicas if (broker := cluster.brokers.get(one)) is not None and broker.is_leaving]
+    known = ((one, cluster.brokers.get(one)) for one in before.replicas)
+    leaving = [one for one, broker in known if broker is not None and broker.is_leaving and broker.is_serving]
     if leaving:
         return f"broker {leaving[0]} is shutting down: its leaderships are on their way"
     return None

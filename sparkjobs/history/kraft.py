@@ -6,7 +6,7 @@ steps the leader epoch. A snapshot's times are those of its writing, so only its
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -33,6 +33,15 @@ _TARGETS: Final = {2: "topic", 4: "broker", 8: "broker logger", 16: "client metr
 _NO_CHANGE: Final = -2
 #: the target of the state of a migration from ZooKeeper
 MIGRATION: Final = ("migration", "")
+#: fields of a PartitionChangeRecord: None is no change
+_LISTS: Final = {
+    "isr": "isr",
+    "replicas": "replicas",
+    "addingReplicas": "adding",
+    "removingReplicas": "removing",
+    "eligibleLeaderReplicas": "elr",
+    "lastKnownElr": "last_known_elr",
+}
 _MIGRATION: Final = ("none", "migration", "pre-migration", "post-migration")
 
 
@@ -41,13 +50,14 @@ class KraftReplay:
 
     def __init__(self, history: KraftHistory) -> None:
         self.cluster = Cluster("kraft")
+        self.next_ms: int | None = None
         self.unknown: dict[str, int] = {}  # kinds of records that this reader does not know, and how often each occurs
         self._history = history
         self._names: dict[str, str] = {}  # of topics, by id
         self._numbers: dict[str, set[int]] = {}  # of partitions, by topic id
         self._delayed: list[Message] | None = None  # messages that take effect when the transaction ends
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self, until_ms: int | None = None) -> Iterator[Step]:
         """A step for each batch that changed something, and one for each snapshot."""
         snapshot: _Snapshot | None = None
         for source, batch in self._history.batches():
@@ -58,18 +68,32 @@ class KraftReplay:
                     if record.message is not None:
                         snapshot.take(record.message)
                 if snapshot.is_whole:
+                    if self._is_after(snapshot.at_ms, until_ms):
+                        return
                     yield self._restored(snapshot)
                     snapshot = None
                 continue
+            if self._is_after(batch.at_ms, until_ms):
+                return
             changes: list[Change] = []
             for record in batch.records:
-                self._count(record.unknown)
-                if record.message is not None:
-                    changes += self._taken(record.message, batch.epoch)
+                message = record.message
+                if message is None:
+                    self._count(record.unknown)
+                elif message.name == "PartitionChangeRecord" and self._delayed is None:  # most of a large log
+                    changes += self._on_partition_change(message.fields)
+                elif message.name != "NoOpRecord":
+                    changes += self._taken(message, batch.epoch)
             self.cluster.at_ms, self.cluster.position = batch.at_ms, batch.last_offset
             yield Step(batch.at_ms, batch.last_offset, batch.epoch, changes)
         if snapshot is not None:
             raise RecordError("a snapshot is cut short: it has no end")
+
+    def _is_after(self, at_ms: int, until_ms: int | None) -> bool:
+        if until_ms is None or at_ms <= until_ms:
+            return False
+        self.next_ms = at_ms
+        return True
 
     def _count(self, unknown: str | None) -> None:
         if unknown is not None:
@@ -109,9 +133,10 @@ class KraftReplay:
         else:
             yield from self._applied(message)
 
-    def _applied(self, message: Message) -> Iterator[Change]:
+    def _applied(self, message: Message) -> Iterable[Change]:
         apply = getattr(self, f"_on_{message.type.removesuffix('_RECORD').lower()}", None)
-        return iter(()) if apply is None else apply(message.fields)
+        changes: Iterable[Change] = () if apply is None else apply(message.fields)
+        return changes
 
     # Brokers.
 
@@ -189,29 +214,24 @@ class KraftReplay:
                 yield TopicStep("grew", name[0], said["topicId"], 1)
             yield self._put_partition(name, said["topicId"], after, elects=not self._imports)
 
-    def _on_partition_change(self, said: dict[str, Any]) -> Iterator[Change]:
-        if said["topicId"] not in self._names or (name := self._name_of(said)) not in self.cluster.partitions:
-            return  # of a topic whose creation is not in the record
-        before = self.cluster.partitions[name]
-        leader, recovery = said.get("leader", _NO_CHANGE), said.get("leaderRecoveryState", -1)
-        is_elected = leader != _NO_CHANGE
-
-        def changed(field: str, old: tuple[int, ...]) -> tuple[int, ...]:
-            return old if said.get(field) is None else tuple(said[field])
-
-        after = Partition(
-            leader=leader if is_elected else before.leader,
-            leader_epoch=before.leader_epoch + is_elected,
-            isr=changed("isr", before.isr),
-            replicas=changed("replicas", before.replicas),
-            epoch=before.epoch + 1,
-            adding=changed("addingReplicas", before.adding),
-            removing=changed("removingReplicas", before.removing),
-            elr=changed("eligibleLeaderReplicas", before.elr),
-            last_known_elr=changed("lastKnownElr", before.last_known_elr),
-            is_recovering=before.is_recovering if recovery < 0 else recovery == 1,
-        )
-        yield self._put_partition(name, said["topicId"], after, elects=is_elected)
+    def _on_partition_change(self, said: dict[str, Any]) -> Sequence[Change]:
+        topic = self._names.get(said["topicId"])
+        if topic is None or (before := self.cluster.partitions.get(name := (topic, said["partitionId"]))) is None:
+            return ()  # of a topic whose creation is not in the record
+        changed: dict[str, Any] = {}
+        is_elected = False
+        for key, value in said.items():
+            if (field := _LISTS.get(key)) is not None:
+                if value is not None:
+                    changed[field] = tuple(value)
+            elif key == "leader" and value != _NO_CHANGE:
+                is_elected = True
+                changed["leader"], changed["leader_epoch"] = value, before.leader_epoch + 1
+            elif key == "leaderRecoveryState" and value >= 0:
+                changed["is_recovering"] = value == 1
+        after = msgspec.structs.replace(before, epoch=before.epoch + 1, **changed)
+        self.cluster.partitions[name] = after
+        return (PartitionStep(name, said["topicId"], before, after, is_elected),)
 
     def _on_remove_topic(self, said: dict[str, Any]) -> Iterator[Change]:
         topic_id = said["topicId"]

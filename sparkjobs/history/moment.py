@@ -1,8 +1,9 @@
 """A cluster as of a moment, from files: a record, a snapshot alone, or the output of `kafka-topics --describe`.
 
 Histories are found by the files' content and told by cluster. `kafka-topics --describe`, of any release, says of a
-broker only that it leads or is in sync, so those brokers are taken to live. It does not say the rule of elections: a
-list with `Elr:` is KRaft's with eligible leader replicas; any other gets the rule that both modes share.
+broker only that it leads or is in sync. These brokers are taken to live, where the partition has a leader. It does not
+say the rule of elections: a list with `Elr:` is KRaft's with eligible leader replicas; any other gets the rule that
+both modes share.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +34,10 @@ _FIELD: Final = re.compile(
     r"Removing Replicas): *([^\t]*?)(?=[\t ]+(?:[A-Z]\w*|Adding Replicas|Removing Replicas):|\s*$)",
     re.ASCII,
 )
+#: Kafka 3.7 to 3.9 says this of a cluster without eligible leader replicas
+_NO_ELR: Final = "N/A"
+#: its first line, perhaps after warnings of the tool's libraries
+_TOPIC: Final = re.compile(rb"^\s*Topic: ?\S+[\t ]", re.MULTILINE)
 #: a description of 100,000 partitions has 15 MB
 MAX_BYTES: Final = 256 * 1024 * 1024
 
@@ -55,9 +59,8 @@ def cluster_in(text: str) -> Cluster:
     if not cluster.partitions:
         raise RecordError("no line of it describes a partition")
     for partition in cluster.partitions.values():
-        for broker in (partition.leader, *partition.isr):
-            if broker != NOBODY:
-                cluster.brokers[broker] = Broker(0)
+        if partition.leader != NOBODY:  # without a leader, those that were in sync last are dead
+            cluster.brokers |= {broker: Broker(0) for broker in (partition.leader, *partition.isr)}
     return cluster
 
 
@@ -71,7 +74,7 @@ def _take_topic(cluster: Cluster, said: dict[str, str]) -> None:
 
 def _take_partition(cluster: Cluster, said: dict[str, str]) -> None:
     leader = NOBODY if said["Leader"] in ("none", "-1") else int(said["Leader"])
-    if "Elr" in said:
+    if said.get("Elr", _NO_ELR) != _NO_ELR:
         cluster.mode = "kraft"
         cluster.configs["feature", ""] = {ELR_FEATURE: "1"}
     cluster.partitions[said["Topic"], int(said["Partition"])] = Partition(
@@ -88,7 +91,7 @@ def _take_partition(cluster: Cluster, said: dict[str, str]) -> None:
 
 
 def _numbers(words: str) -> tuple[int, ...]:
-    return tuple(int(one) for one in words.replace(" ", "").split(",") if one and one != "N/A")
+    return tuple(int(one) for one in words.replace(" ", "").split(",") if one and one != _NO_ELR)
 
 
 class History(msgspec.Struct, frozen=True):
@@ -241,25 +244,16 @@ def moment_of(
     if described is not None:
         return Moment(described, f"{named[0]}, printed by kafka-topics --describe", [], None)
     history = the_history(named, mode, chroot, at_ms)
-    count, next_ms = _steps_until(history, at_ms)
-    if not count:
-        raise RecordError("the record begins after that time")
     replay = history.replay()
     past: deque[tuple[Step, PartitionStep]] = deque(maxlen=PAST_KEPT)
-    for step in islice(replay.steps(), count):
-        past += [(step, one) for one in step.changes if isinstance(one, PartitionStep) and one.name == of]
-    return Moment(replay.cluster, _rests_on(history), list(past), next_ms)
-
-
-def _steps_until(history: History, at_ms: int | None) -> tuple[int, int | None]:
-    """How many steps were taken by then, and when the next was. The record's order counts: the first later one ends
-    the search, though another controller's clock may be behind."""
-    count = 0
-    for step in history.replay().steps():
-        if at_ms is not None and step.at_ms > at_ms:
-            return count, step.at_ms
-        count += 1
-    return count, None
+    is_begun = False
+    for step in replay.steps(at_ms):
+        is_begun = True
+        if of is not None:
+            past += [(step, one) for one in step.changes if isinstance(one, PartitionStep) and one.name == of]
+    if not is_begun:
+        raise RecordError("the record begins after that time")
+    return Moment(replay.cluster, _rests_on(history), list(past), replay.next_ms)
 
 
 def the_history(named: Sequence[str], mode: str | None, chroot: str | None, at_ms: int | None = None) -> History:
@@ -304,12 +298,12 @@ def _rests_on(history: History) -> str:
 
 
 def _described(named: Sequence[str]) -> Cluster | None:
-    """If one text file was named that begins as Kafka's tool begins."""
+    """If one text file was named that begins as the output of Kafka's tool."""
     if len(named) != 1 or not (path := Path(named[0])).is_file():
         return None
     with path.open("rb") as content:
         head = content.read(4096)
-        if not head.lstrip().startswith(b"Topic:"):
+        if not _TOPIC.search(head):
             return None
         rest = content.read(MAX_BYTES)
     if len(rest) == MAX_BYTES:

@@ -47,6 +47,7 @@ class ZooKeeperReplay:
 
     def __init__(self, history: ZooKeeperHistory, chroot: str = "") -> None:
         self.cluster = Cluster("zookeeper")
+        self.next_ms: int | None = None
         self.unknown: dict[str, int] = {}  # znodes with content that Kafka does not write, and how often each occurs
         self._history = history
         self._chroot = chroot
@@ -58,9 +59,13 @@ class ZooKeeperReplay:
         self._stands: set[str] = set()  # znodes of the tree that matter
         self._czxids: dict[str, int] = {}
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self, until_ms: int | None = None) -> Iterator[Step]:
         """A step for each transaction, and one for each snapshot that bridges a gap."""
         for found in self._history.steps():
+            at_ms = self._latest_ms(found) if isinstance(found, Bridge) else found[0].at_ms
+            if until_ms is not None and at_ms > until_ms:
+                self.next_ms = at_ms
+                return
             if isinstance(found, Bridge):
                 yield self._restored(found)
                 continue
@@ -75,14 +80,17 @@ class ZooKeeperReplay:
         changes: list[Change] = []
         for path in sorted(self._stands - there, reverse=True):  # children before their parents
             changes += self._gone(path, "found to be gone")
-        latest_ms = 0
+        latest_ms = self._latest_ms(bridge)
         for one in sorted(bridge.snapshot.znodes, key=lambda znode: znode.path):
-            latest_ms = max(latest_ms, one.mtime_ms)
             inside = self._inside(one.path)
             if inside is not None:
                 changes += self._put(inside, one.data or b"", one.version, one.ephemeral_owner, one.mzxid, "found")
         self.cluster.at_ms, self.cluster.position = latest_ms, bridge.zxid
         return Step(latest_ms, bridge.zxid, self.cluster.controller_epoch, changes, since_ms)
+
+    @staticmethod
+    def _latest_ms(bridge: Bridge) -> int:
+        return max((one.mtime_ms for one in bridge.snapshot.znodes), default=0)
 
     def _inside(self, path: str) -> str | None:
         if not self._chroot:

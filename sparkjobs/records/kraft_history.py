@@ -15,7 +15,7 @@ import msgspec
 
 from sparkjobs.records import RecordError
 from sparkjobs.records.found import TROUBLES, Source, name_of_node, properties_beside
-from sparkjobs.records.kraft_files import Batch, batches_in
+from sparkjobs.records.kraft_files import Batch, Frame, batch_of, frames_in
 
 _START: Final = 0
 
@@ -77,18 +77,32 @@ class KraftHistory(msgspec.Struct):
     troubles: list[str]
 
     def batches(self) -> Iterator[tuple[Source, Batch]]:
-        """The batches of all pieces; those of a snapshot with the offsets that they have inside it."""
+        """The batches of all pieces; those of a snapshot with the offsets that they have inside it. A batch that is
+        whole and cannot be decoded ends them, and is said."""
         for piece in self.pieces:
-            with piece.source.open() as content:
-                for batch in batches_in(content):
-                    if piece.source.kind == "kraft snapshot":
-                        yield piece.source, batch
-                        continue
-                    if batch.base_offset >= piece.end:
-                        break
-                    if batch.last_offset >= piece.first:
-                        kept = [one for one in batch.records if piece.first <= one.offset < piece.end]
-                        yield piece.source, batch._replace(records=kept)
+            try:
+                yield from _batches_of(piece)
+            except TROUBLES as error:
+                if piece.source.kind == "kraft snapshot":
+                    raise RecordError(f"{piece.source.path}: {error}") from None
+                trouble = f"{piece.source.path}: {error}; it is read up to there"
+                self.troubles += [] if trouble in self.troubles else [trouble]
+                return
+
+
+def _batches_of(piece: Piece) -> Iterator[tuple[Source, Batch]]:
+    source, first, end = piece.source, piece.first, piece.end
+    with source.open() as content:
+        is_snapshot = source.kind == "kraft snapshot"
+        for frame in frames_in(content, is_known=not is_snapshot):
+            if is_snapshot or (first <= frame.base_offset and frame.last_offset < end):
+                yield source, batch_of(frame)
+            elif frame.base_offset >= end:
+                return
+            elif frame.last_offset >= first:
+                batch = batch_of(frame)
+                kept = [one for one in batch.records if first <= one.offset < end]
+                yield source, msgspec.structs.replace(batch, records=kept)
 
 
 def kraft_history(sources: Sequence[Source]) -> KraftHistory | None:
@@ -121,14 +135,14 @@ def _node_of(folder: str, sources: Sequence[Source]) -> NodeLog:
     for one in segments:
         try:
             with one.open() as content:
-                for batch in batches_in(content):
-                    _note(node, batch)
+                for frame in frames_in(content):
+                    _note(node, frame)
         except TROUBLES as error:
             node.troubles.append(f"{one.path}: {error}; it is read up to there")
     return node
 
 
-def _note(node: NodeLog, batch: Batch) -> None:
+def _note(node: NodeLog, batch: Frame) -> None:
     last, end = (node.spans[-1] if node.spans else None), batch.last_offset + 1
     if last is None or batch.base_offset != last.end or batch.epoch != last.epoch:
         if last is not None and batch.base_offset < last.end:
@@ -137,7 +151,7 @@ def _note(node: NodeLog, batch: Batch) -> None:
         node.spans.append(last)
     last.end = end
     last.has_data |= not batch.is_control
-    for record in batch.records if batch.is_control else ():
+    for record in batch_of(batch).records if batch.is_control else ():
         if record.message is not None and "voters" in record.message.fields:
             node.voters = frozenset(one["voterId"] for one in record.message.fields["voters"])
 

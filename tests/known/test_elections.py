@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import permutations
 from pathlib import Path
 
 import msgspec
@@ -165,6 +166,28 @@ def test_a_case_beyond_the_plain_one_is_refused_by_name() -> None:
     (fate,) = fates(cluster, {1})
     assert fate.refused is not None
     assert "broker 2 lost a log directory" in fate.refused
+
+
+def test_each_order_of_deaths_is_of_one_outcome() -> None:
+    cluster = a_cluster("kraft", elr=True, least=2, t=a_partition(1, (1, 2, 3), (1, 2, 3)))
+    (fate,) = fates(cluster, {1, 2, 3})
+    assert sorted(order for one in fate.outcomes for order in one.orders) == sorted(permutations((1, 2, 3)))
+    (fate,) = fates(cluster, {1})
+    assert [one.orders for one in fate.outcomes] == [()]
+    assert fate.is_moved
+    (fate,) = fates(cluster, {3})
+    assert (fate.is_shrunk, fate.is_moved, fate.is_offline) == (True, False, False)
+
+
+def test_a_broker_that_has_shut_down_leaves_nothing_open() -> None:
+    """Only while it is shutting down its leaderships are on their way."""
+    cluster = a_cluster("kraft", t=a_partition(1, (1, 2), (1, 2, 3)))
+    cluster.brokers[3] = Broker(1, is_leaving=True)
+    (fate,) = fates(cluster, {1})
+    assert fate.refused == "broker 3 is shutting down: its leaderships are on their way"
+    cluster.brokers[3] = Broker(1, is_leaving=True, is_fenced=True)
+    (fate,) = fates(cluster, {1})
+    assert [one.partition.leader for one in fate.outcomes] == [2]
 
 
 def test_brokers_stop_in_an_order_that_leaves_no_partition_without_a_leader() -> None:

@@ -6,13 +6,23 @@ import gzip
 import io
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sparkjobs.records import RecordError
-from sparkjobs.records.kraft_files import Batch, UnknownRecordError, batches_in, message_in
+from sparkjobs.records.kraft_files import (
+    Batch,
+    UnknownRecordError,
+    batches_in,
+    frames_in,
+    message_by_schema,
+    message_in,
+)
 from tests.known.kraft_samples import DUMPS, KRAFT, batch, dumped_file, surviving_log, unzipped
 
 #: `| offset: 12 CreateTime: 1795 … headerKeys: [] payload: {…}`, or the name of a control record and its content
@@ -82,6 +92,48 @@ def test_a_tail_that_is_being_written_ends_the_log(kept: int) -> None:
     expected = [one for one in batches_of(whole) if one.position + one.size_bytes <= kept]
     assert batches_of(whole[:kept]) == expected
     assert batches_of(batch(0, 1, 5, [NO_OP]) + bytes(1_000)) == batches_of(batch(0, 1, 5, [NO_OP]))
+
+
+def outcome(read: Callable[[bytes], object], value: bytes) -> object:
+    try:
+        return read(value)
+    except RecordError as error:
+        return type(error), str(error)
+
+
+def partition_changes() -> list[bytes]:
+    """Of every version, and with each field."""
+    with gzip.open(KRAFT / "messages.jsonl.gz") as lines:
+        said = [json.loads(line) for line in lines]
+    found = [bytes.fromhex(one["bytes"]) for one in said if one["type"] == "PARTITION_CHANGE_RECORD"]
+    head, replicas = found[0][:23], b"\x04" + b"".join(number.to_bytes(4, "big") for number in (1, 2, 3))
+    return [*found, head + b"\x03\x00\x0d" + replicas + b"\x01\x04\xff\xff\xff\xff\x05\x01\x01"]
+
+
+@given(st.sampled_from(partition_changes()), st.lists(st.tuples(st.integers(0, 60), st.integers(0, 255)), max_size=3))
+def test_a_partition_change_is_read_the_fast_way_as_by_the_table(value: bytes, harm: list[tuple[int, int]]) -> None:
+    spoiled = bytearray(value)
+    for at, byte in harm:
+        if 3 <= at < len(spoiled):
+            spoiled[at] = byte
+    assert outcome(message_in, bytes(spoiled)) == outcome(message_by_schema, bytes(spoiled))
+
+
+@pytest.mark.parametrize("read_bytes", [1, 60, 61, 100, 1000])
+def test_a_file_is_read_alike_in_pieces_of_any_size(read_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = surviving_log()[:20_000]
+    whole = batches_of(content)
+    monkeypatch.setattr("sparkjobs.records.kraft_files._READ_BYTES", read_bytes)
+    assert batches_of(content) == whole
+    assert [one.position for one in frames_in(io.BytesIO(content))] == [one.position for one in whole]
+
+
+def test_records_in_a_large_batch_have_their_offsets() -> None:
+    """From the 65th on their distance takes two bytes, from the 8193rd on three."""
+    (found,) = batches_of(batch(100, 1, 5, [NO_OP] * 9000))
+    assert [one.offset for one in found.records] == list(range(100, 9100))
+    assert {one.message for one in found.records if one.message is None} == set()
+    assert {one.message.name for one in found.records if one.message is not None} == {"NoOpRecord"}
 
 
 @pytest.mark.parametrize("at", [17, 21, 40, 64])

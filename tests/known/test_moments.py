@@ -49,6 +49,9 @@ def test_a_what_if_tells_its_rule_and_each_outcome() -> None:
     offline = {one["partition"]: [each["state"]["elr"] for each in one["outcomes"]] for one in found["offline"]}
     assert offline["single-2"] == [[1]]
     assert sorted(offline["pay_0.x-0"]) == [[1], [3]]  # whichever died last
+    (each,) = (one for one in found["offline"] if one["partition"] == "pay_0.x-0")
+    assert [one["orders"] for one in each["outcomes"]] == [[[1, 3]], [[3, 1]]]
+    assert {each["outcomes"][0]["state"]["leader"] for each in found["shrunk"]} == {2}
     assert found["safe_order"] == []
     assert found["blocked"] == {"1": ["single-2"], "3": ["single-0"]}
     text = called("what-if", "kill", 1, 3, KRAFT / "4.3.1", "--at", "2026-11-19T13:45:40").output
@@ -99,6 +102,28 @@ def test_the_output_of_kafkas_tool_is_enough(tmp_path: Path) -> None:
         "kraft", (3,), (4,)
     )  # fmt: skip
     assert cluster.configs["topic", "orders"]["min.insync.replicas"] == "2"
+
+
+def test_the_tools_of_kafka_3_9_say_n_a_of_a_cluster_without_eligible_replicas(tmp_path: Path) -> None:
+    path = tmp_path / "described.txt"
+    warned = "SLF4J: Defaulting to no-operation (NOP) logger implementation\n"
+    path.write_text(warned + DESCRIBED.format(elr="\tElr: N/A\tLastKnownElr: N/A", isr="3", more="\tElr: N/A"))
+    found = document("what-if", "kill", 1, path)
+    assert found["rule"].startswith("ZooKeeper mode")
+    assert [one["outcomes"][0]["state"]["elr"] for one in found["moved"]] == [[]]
+
+
+def test_of_a_partition_without_a_leader_those_in_sync_last_are_dead(tmp_path: Path) -> None:
+    """Else a dead broker would be elected uncleanly."""
+    path = tmp_path / "described.txt"
+    path.write_text(
+        "Topic: a\tPartitionCount: 1\tConfigs: unclean.leader.election.enable=true\n"
+        "\tTopic: a\tPartition: 0\tLeader: 3\tReplicas: 3,2\tIsr: 3\n"
+        "\tTopic: b\tPartition: 0\tLeader: none\tReplicas: 2\tIsr: 2\n"
+    )
+    found = document("what-if", "kill", 3, path)
+    assert [one["partition"] for one in found["offline"]] == ["a-0"]
+    assert found["not_alive"] == []
 
 
 @pytest.mark.parametrize(
