@@ -1,4 +1,5 @@
-"""`klamm up`, `down`, `ps`, the faults of a local cluster's brokers (kill, freeze, cut and back), and `klamm trouble`.
+"""`klamm up`, `down`, `ps`, the faults of a local cluster's brokers (kill, freeze, cut and back), `klamm trouble`, and
+`klamm rates`.
 
 `klamm trouble` gives authors of Kafka clients the stories that their clients have to withstand, from a seed. The module
 owns the words only. The supervisor acts (`brokerstub/lab/troubles.py`), and `brokerstub.lab.remote` reaches it.
@@ -10,7 +11,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import SystemRandom
 from typing import Any, Final, NamedTuple
@@ -61,7 +62,7 @@ var_option = click.option(
 
 
 def register(group: click.Group) -> None:
-    for command in (up, down, ps, *(_command_for(name, verb) for name, verb in VERBS.items()), trouble):
+    for command in (up, down, ps, *(_command_for(name, verb) for name, verb in VERBS.items()), trouble, rates):
         group.add_command(command)
 
 
@@ -319,3 +320,39 @@ def trouble(
             click.echo(f"{done.kind} (seed {done.seed}): {done.told}")
     if output not in ("table", "wide"):
         emit(output, {"troubles": rows}, lambda _: None, [f"{row['topic']}-{row['partition']}" for row in rows])
+
+
+@click.command(short_help="A producer and a consumer, with their rates.", epilog=example("klamm rates --for 5s"))
+@click.option("--topic", default="orders", show_default=True)
+@click.option("--per-second", type=click.IntRange(1, 100_000), default=500, show_default=True, help="Records.")
+@click.option("--for", "for_ms", type=Duration(), help="End by itself; otherwise Ctrl-C ends it.")
+@var_option
+def rates(topic: str, per_second: int, for_ms: int | None, var: Path) -> None:
+    """Write to a topic of the local cluster with `acks=all` and read it back, while brokers die.
+
+    A line each second says how many records were acknowledged and read. The last one says whether each acknowledged
+    record was read once, in order; otherwise the exit code is 1.
+    """
+    from brokerstub.lab import remote  # noqa: PLC0415
+
+    try:
+        from brokerstub.lab.rates import Traffic  # noqa: PLC0415
+    except ImportError:
+        raise CliError("this needs librdkafka: pip install confluent-kafka") from None
+    with explained():
+        servers = remote.found(var).bootstrap_servers
+        if servers is None:
+            raise CliError("these brokers keep no records: they were started with --no-records")
+        traffic = Traffic(servers, topic, per_second)
+    end = None if for_ms is None else time.monotonic() + for_ms / 1_000
+    try:
+        with suppress(KeyboardInterrupt):
+            for one in traffic.run(lambda: end is not None and time.monotonic() >= end):
+                away = [row["name"] for row in _rows(var) if row["state"] != "running"]
+                note = f"   {', '.join(away)} does not run".replace("-", " ") if away else ""
+                click.echo(f"acknowledged {one.acknowledged:5d}/s   consumed {one.consumed:5d}/s{note}")
+        traffic.finish()
+    finally:
+        traffic.close()
+    click.echo(traffic.book.verdict)
+    sys.exit(1 if any(traffic.book.faults()) else 0)

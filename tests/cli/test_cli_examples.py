@@ -39,6 +39,7 @@ OF_THE_LAB = {
     "break-disk",
     "mend-disk",
     "trouble",
+    "rates",
 }
 #: beside real brokers; `integration/test_dedicated_examples.py` runs them
 OF_REAL_BROKERS = {"controller", "takeover", "handback"}

@@ -25,7 +25,10 @@ pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 KLAMM = str(Path(sys.executable).with_name("klamm"))
 #: the lab's own; `run` is one process and `down` the end of all
-TOUR = ("up", "ps", "trouble", "kill", "start", "freeze", "thaw", "cut", "heal", "break-disk", "mend-disk", "stop")
+TOUR = (
+    *("up", "ps", "trouble", "rates", "kill", "start", "freeze", "thaw", "cut", "heal", "break-disk", "mend-disk"),
+    "stop",
+)
 
 
 @pytest.fixture
