@@ -34,7 +34,8 @@ from controller.base.config import BrokerConfig, ConfigError
 from controller.base.tasks import run_apart
 from controller.core.codes import Code
 from controller.kafka.protocol.access import Admission
-from controller.kafka.server.login import Login, ScramUsers
+from controller.kafka.server.login import Login
+from controller.kafka.server.scram_users import ScramUsers
 from controller.security.secrets import NO_SECRETS, Secrets
 from controller.security.tls import client_context_for
 from controller.tell.dialects import Dialect

@@ -102,6 +102,7 @@ ZOOKEEPER_WRITERS = {
     "controller.seat.claim",  # the seat and the controller epoch
     "controller.zookeeper.layout",  # top-level paths, the chroot and the cluster's id, where they are missing
     "controller.kafka.cluster.presence",  # where a controller is that is no broker
+    "controller.kafka.server.scram_users",  # users of SCRAM, fenced
     "brokerstub.registration",
     "brokerstub.notifications",  # of failed directories and ISRs; below level 2.7 the states themselves
 }

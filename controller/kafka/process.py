@@ -32,9 +32,10 @@ from controller.kafka.server.admin_apis import HOSTED, AdminApis, TopicApis
 from controller.kafka.server.broker_apis import BrokerApis
 from controller.kafka.server.gate import Gate
 from controller.kafka.server.listener import API_VERSIONS, Api, KafkaServer
-from controller.kafka.server.login import Login, ScramUsers
+from controller.kafka.server.login import Login
 from controller.kafka.server.own_configs import own_log_dirs, with_own_configs
 from controller.kafka.server.relay import ACL_CHANGES, PASSED_ON, Relay
+from controller.kafka.server.scram_users import ScramUsers
 from controller.kafka.takeover import Preflight, TakeoverApi, preflight, vetoes_against
 from controller.seat.claim import read_seat
 from controller.tell.dialects import Dialect
@@ -68,6 +69,7 @@ class Dedicated:
         )
         self._foreign_cluster = ForeignCluster(self._handle, lambda: self._zk)
         self._acls = None if config.authorizer is None else AclKeeper(config.authorizer)
+        self._users = ScramUsers(lambda: self._zk)
         self._zk: ZooKeeperClient | None = None
         self._parts: TermParts | None = None
 
@@ -85,6 +87,7 @@ class Dedicated:
                 partitions=self._config.broker.num_partitions,
                 factor=self._config.broker.default_replication_factor,
             ).table(),
+            **self._users.table(),
             **own_log_dirs(self._config.directory.absolute()),
             **HOSTED,
             API_VERSIONS: Api(0, 3, 3),
@@ -121,7 +124,7 @@ class Dedicated:
 
     async def _listen(self, server: KafkaServer) -> None:
         config = self._config
-        sasl, users = config.access.sasl, ScramUsers(lambda: self._zk)
+        sasl, users = config.access.sasl, self._users
         for protocol, address in config.kafka.items():
             login = None if protocol not in SASL or sasl is None else partial(Login, sasl.admission, users.record_of)
             tls = config.server_tls if protocol in TLS else None

@@ -162,6 +162,13 @@ class Cluster:
         assert code == 0, output
         return output
 
+    async def configure(self, *arguments: str) -> str:
+        """By Kafka's kafka-configs, through any of its brokers; for users of SCRAM it asks the controller."""
+        to = ("--bootstrap-server", self.bootstrap, "--command-config", str(self.client_config))
+        code, output = await tool(self.jars, self.directory, "kafka.admin.ConfigCommand", *to, *arguments)
+        assert code == 0, output
+        return output
+
     async def create(self, topic: str, *arguments: str) -> None:
         """By Kafka's own command, with further arguments."""
         assert f"Created topic {topic}." in await self.tool("TopicCommand", "--create", "--topic", topic, *arguments)

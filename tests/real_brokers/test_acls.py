@@ -147,6 +147,14 @@ def requests_about(topic_id: uuid.UUID) -> list[Asked]:
     )
     [user] = rows_of("alter_client_quotas", 1, "EntityData", [{"entity_type": "user", "entity_name": "x"}])
     [rate] = rows_of("alter_client_quotas", 1, "OpData", [{"key": "producer_byte_rate", "value": 5.0, "remove": False}])
+    deletions = rows_of("alter_user_scram_credentials", 0, "ScramCredentialDeletion", [
+        {"name": "nobody", "mechanism": 1}, {"name": "", "mechanism": 1}, {"name": "strange", "mechanism": 9},
+    ])  # fmt: skip
+    upsertion = {"mechanism": 1, "salt": b"salt", "salted_password": b"salted"}
+    upsertions = rows_of("alter_user_scram_credentials", 0, "ScramCredentialUpsertion", [
+        {**upsertion, "name": "few", "iterations": 100}, {**upsertion, "name": "many", "iterations": 99_999},
+        {**upsertion, "name": "twice", "iterations": 4096}, {**upsertion, "name": "twice", "iterations": 8192},
+    ])  # fmt: skip
     quota = rows_of("alter_client_quotas", 1, "EntryData", [{"entity": (user,), "ops": (rate,)}])
     return [
         metadata(12, named, **quiet, include_topic_authorized_operations=False),
@@ -210,6 +218,7 @@ def requests_about(topic_id: uuid.UUID) -> list[Asked]:
         # for all users a real broker never answers those whom it denies: it fails while it writes the answer
         a_request("describe_user_scram_credentials", 0,
                   users=rows_of("describe_user_scram_credentials", 0, "UserName", [{"name": "nobody"}])),
+        a_request("alter_user_scram_credentials", 0, deletions=deletions, upsertions=upsertions),
         a_request("describe_cluster", 1, include_cluster_authorized_operations=True, endpoint_type=1),
         a_request("describe_cluster", 0, include_cluster_authorized_operations=False),
         a_request("alter_partition", 3, broker_id=1, broker_epoch=-7, topics=()),

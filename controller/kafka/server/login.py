@@ -1,7 +1,7 @@
 """The login on a connection of ours: SASL as a server, by PLAIN or SCRAM, before any other request is served there.
 
 There is one `Login` for each connection of a listener that asks for it. Users of PLAIN are in our own properties; those
-of SCRAM are in ZooKeeper, where Kafka keeps them (`/config/users/<name>`), read at each login and never written. A
+of SCRAM are in ZooKeeper, where Kafka keeps them (`/config/users/<name>`), read at each login (`scram_users.py`). A
 failed login is told no more than that it failed.
 """
 
@@ -13,17 +13,14 @@ import binascii
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
-from urllib.parse import quote
 
 import structlog
 from scramp import ScramException, ScramMechanism
 
-from controller.core import formats
 from controller.kafka.protocol.access import AUTHENTICATE, HANDSHAKE, PLAIN, Admission
 from controller.kafka.protocol.codec import Reader, WireError, Writer
 from controller.kafka.server.listener import Api
 from controller.security.secrets import is_one_of
-from controller.zookeeper.port import ZooKeeper, ZooKeeperError
 
 log = structlog.get_logger()
 
@@ -146,23 +143,3 @@ def _decoded(record: str) -> tuple[bytes, bytes, bytes, int]:
         return salt, stored, server, int(values["iterations"])
     except (KeyError, ValueError, binascii.Error):
         raise LoginError("its record in ZooKeeper is malformed") from None
-
-
-class ScramUsers:
-    """`session`: the present one, if any."""
-
-    def __init__(self, session: Callable[[], ZooKeeper | None]) -> None:
-        self._session = session
-
-    async def record_of(self, user: str, mechanism: str) -> str | None:
-        """Returns the record as Kafka wrote it; None for an unknown user, or one whose record cannot be read now."""
-        zk = self._session()
-        if zk is None:
-            return None
-        try:
-            node = await zk.get(f"/config/users/{quote(user, safe='').replace('~', '%7E')}")
-            value = None if node is None else formats.decode(node.data, formats.ConfigZnode).config.get(mechanism)
-        except (ZooKeeperError, formats.FormatError) as error:
-            log.warning("user.unread", user=user, reason=str(error))
-            return None
-        return value
