@@ -17,6 +17,7 @@ from sparkjobs.history.cluster import (
     ControllerStep,
     MirrorStep,
     Name,
+    NodeStep,
     Partition,
     PartitionStep,
     Replay,
@@ -71,6 +72,7 @@ class _Walk:
         self._moves: dict[Name, RecordOperation] = {}
         self._deletions: dict[str, RecordOperation] = {}
         self._last_ms: int | None = None
+        self._starts: list[tuple[int, int]] = []  # KRaft: controllers whose process began, and when
         self._left: _Left | None = None  # ZooKeeper's states, when KRaft's controller took the seat
 
     def take(self, step: Step, cluster: Cluster) -> None:
@@ -100,8 +102,12 @@ class _Walk:
                         unclean.add(change.name)
                 case ConfigStep():
                     self._config(change, step)
+                case NodeStep():
+                    self._starts.append((change.node, step.at_ms))
                 case ControllerStep() | TopicStep() | MirrorStep():
                     pass
+        if self._tenure is not None and self._tenure.first_ms is None and step.since_ms is None:
+            self._tenure = msgspec.structs.replace(self._tenure, first_ms=step.at_ms)
         self._controller([one for one in step.changes if isinstance(one, ControllerStep)], step)
         self._topics([one for one in step.changes if isinstance(one, TopicStep)], step)
         for name in sorted(touched):
@@ -118,9 +124,18 @@ class _Walk:
         going_on += [] if self._tenure is None else [("record_tenures", self._tenure)]
         for name, row in going_on:
             self._rows[name].append(row)
+        self._rows["record_tenures"] = [self._with_restart(one) for one in self._rows["record_tenures"]]
         for rows in self._rows.values():
             rows.sort(key=_sorting)
         return self._rows
+
+    def _with_restart(self, tenure: Any) -> Any:
+        """KRaft does not say how a controller ended; its next process registers."""
+        if tenure.mode != "kraft":
+            return tenure
+        since = tenure.to_lo_ms or tenure.from_ms
+        began = [at_ms for node, at_ms in self._starts if node == tenure.controller and at_ms > since]
+        return msgspec.structs.replace(tenure, restarted_ms=min(began, default=None))
 
     def _grade(self, step: Step) -> str:
         is_proved = self._committed is None or step.position < self._committed

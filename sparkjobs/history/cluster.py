@@ -87,6 +87,13 @@ class MirrorStep(msgspec.Struct, frozen=True, gc=False):
     epoch: int
 
 
+class NodeStep(msgspec.Struct, frozen=True, gc=False):
+    """KRaft: a controller's process began, active or not."""
+
+    node: int
+    incarnation: str
+
+
 class ConfigStep(msgspec.Struct, frozen=True, gc=False):
     """A setting, a feature's level or the voters; None: there is none."""
 
@@ -105,7 +112,7 @@ class TopicStep(msgspec.Struct, frozen=True, gc=False):
     partitions: int  # how many more, or fewer
 
 
-Change = PartitionStep | BrokerStep | ControllerStep | ConfigStep | TopicStep | MirrorStep
+Change = PartitionStep | BrokerStep | ControllerStep | ConfigStep | TopicStep | MirrorStep | NodeStep
 
 
 class Step(msgspec.Struct, frozen=True, gc=False):

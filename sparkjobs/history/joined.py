@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from sparkjobs.history.departures import departures_of, explained, takeovers_of
 from sparkjobs.history.migration import DRIVEN
 from sparkjobs.tables.record import RecordClock, RecordElection, RecordFencing, RecordLoss
 from sparkjobs.tables.silver import Row
@@ -38,6 +39,9 @@ def joined(records: Tables, logs: Tables) -> dict[str, list[Row]]:
     found["record_migration_phases"] = list(_dated(found["record_migration_phases"], logs.get("migration_states", ())))
     found["record_losses"] = list(_losses(elections, _last_leaders(found["record_partition_states"], elections), roles))
     found["record_fencings"] = list(_fencings(logs.get("fencings", ()), found))
+    found["record_departures"] = list(departures_of(found, logs))
+    found["record_takeovers"] = list(takeovers_of(found, logs))
+    found["record_outages"] = list(explained(found["record_outages"], found["record_departures"]))
     found["record_clocks"] = list(_clocks(found["record_partition_states"], found["record_tenures"], roles))
     return found
 
@@ -222,6 +226,7 @@ def _fencings(lines: Sequence[Any], records: Tables) -> Iterator[RecordFencing]:
             broker_epoch=line.broker_epoch,
             outcome="done" if done is not None else "no change" if is_holder and not was_serving else "void",
             done_ms=None if done is None else done.to_ms,
+            heard_ms=line.heard_ms,
             file_id=line.file_id,
             line_no=line.line_no,
         )

@@ -19,6 +19,7 @@ from sparkjobs.history.cluster import (
     ConfigStep,
     ControllerStep,
     Name,
+    NodeStep,
     Partition,
     PartitionStep,
     Step,
@@ -153,6 +154,9 @@ class KraftReplay:
             ),
             "registered",
         )
+
+    def _on_register_controller(self, said: dict[str, Any]) -> Iterator[Change]:
+        yield NodeStep(said["controllerId"], said["incarnationId"])
 
     def _on_unregister_broker(self, said: dict[str, Any]) -> Iterator[Change]:
         before = self.cluster.brokers.pop(said["brokerId"], None)

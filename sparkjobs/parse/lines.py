@@ -192,6 +192,8 @@ class LineReader:
             key = f"kafkaserver: {key}"
         elif message.startswith("[QuorumController "):
             key = f"quorumcontroller: {key}"
+        elif message.startswith("[ControllerServer "):
+            key = f"controllerserver: {key}"
         shape = route(key, body)
         if head.is_open and shape is not None:
             return "torn"

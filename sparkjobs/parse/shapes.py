@@ -167,6 +167,7 @@ EVENTS: Final[dict[str, str]] = {
     "quorum_state": "to_state, controller_epoch: a node's own part in the quorum",
     "quorum_activated": "controller_epoch, offset: it is the active controller from now on",
     "quorum_renounced": "controller_epoch, offset: it is no more, and what it decided behind this offset is void",
+    "quorum_stopping": "broker: this controller's process ends in order",
     "quorum_fencing": "peer_broker, broker_epoch: an active controller has not heard it; true where the record has it",
     "migration_moved": "from_state, to_state: how far KRaft's controller is with a migration from ZooKeeper",
     "quorum_decided": "peer_broker, or topic and partition, reason: not committed yet",

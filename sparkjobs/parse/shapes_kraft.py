@@ -348,6 +348,13 @@ KRAFT_SERVER_SHAPES: Final[tuple[Shape, ...]] = (
         r"\d+ transitioning from (?<from_state>\w+) to (?<to_state>\w+) state\.?",
         anchor="# transitioning from",
     ),
+    shape_for(
+        "controller.stopping",
+        "quorum_stopping",
+        "quorum",
+        r"shutting down\.?",
+        anchor="controllerserver: shutting down",
+    ),
     _s(
         "kraft.starting",
         "server_starting",

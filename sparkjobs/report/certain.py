@@ -190,6 +190,7 @@ def section_for(records: Records, quote: Quoting) -> str:
         f'<div class="verdict {verdict.mood}"><strong>{escape(verdict.sentence)}</strong>'
         f'<dl class="asked">{asked}</dl><dl class="numbers">{numbers}</dl></div>',
         "<h3>Outages</h3>", _outages(outages, at),
+        *_went(records, at),
         "<h3>Unclean elections</h3>", _elections(unclean, at),
         "<h3>What they lost</h3>", _losses(records["record_losses"], at),
         "<h3>Controllers</h3>", _tenures(records["record_tenures"], at),
@@ -287,12 +288,23 @@ def _end(row: Any, span: Span) -> int:
 def _outages(outages: Sequence[Any], at: Any) -> str:
     shown = worst(outages, lambda one: (one.to_ms is None, (one.to_ms or 0) - one.from_ms))
     rows = [
-        row_of(f"{one.topic}-{one.partition}", (one.from_ms, at(one.from_ms)), _lasted(one), one.began,
+        row_of(f"{one.topic}-{one.partition}", (one.from_ms, at(one.from_ms)), _lasted(one), one.began, one.why or "-",
                _or_none(one.leader_before), f"{one.ended or 'not over'}{', unclean' if one.unclean else ''}",
                _or_none(one.leader), _acted(one), one.grade)
         for one in shown
     ]  # fmt: skip
-    heads = ("partition", "from", "lasted", "began", "led before", "ended", "led after", "which acted after", "grade")
+    heads = (
+        "partition",
+        "from",
+        "lasted",
+        "began",
+        "why",
+        "led before",
+        "ended",
+        "led after",
+        "which acted after",
+        "grade",
+    )
     return table_of(heads, rows, len(outages))
 
 
@@ -330,6 +342,34 @@ def _void(void: Sequence[Any], at: Any, quote: Quoting) -> str:
         words = "" if said is None else f"{said.path}:{said.line_no}: {said.text}"
         rows.append(row_of((one.at_ms, at(one.at_ms)), str(one.controller), f"fences broker {one.broker}", words))
     return table_of(("at", "controller", "says that it", "line"), rows, len(void))
+
+
+def _went(records: Records, at: Any) -> list[str]:
+    """KRaft: brokers and controllers that went, why, and each phase until another acted. Phases of ZooKeeper mode are
+    told by its logs."""
+    departures, takeovers = records["record_departures"], records["record_takeovers"]
+    told = []
+    if departures:
+        rows = [
+            row_of(str(one.broker), one.cause, at(one.heard_ms), at(one.asked_ms), (one.gone_ms, at(one.gone_ms)),
+                   at(one.acted_ms), at(one.back_ms), (one.elected, str(one.elected)),
+                   (one.leaderless, str(one.leaderless)), one.said)
+            for one in sorted(worst(departures, lambda one: one.leaderless), key=lambda one: one.gone_ms)
+        ]  # fmt: skip
+        heads = ("broker", "why", "last heard", "asked to stop", "gone", "successors acted", "back", "taken over",
+                 "left without a leader", "because")  # fmt: skip
+        told += ["<h3>Brokers that went</h3>", table_of(heads, rows, len(departures))]
+    if takeovers:
+        rows = [
+            row_of((one.epoch, str(one.epoch)), f"{one.before} to {one.controller}", one.cause, at(one.last_ms),
+                   at(one.noticed_ms), (one.won_ms, at(one.won_ms)), at(one.active_ms), at(one.first_ms),
+                   lasting(one.won_ms - one.last_ms), one.said)
+            for one in sorted(worst(takeovers, lambda one: one.won_ms - one.last_ms), key=lambda one: one.won_ms)
+        ]  # fmt: skip
+        heads = ("epoch", "controller", "why", "last written", "missed by another", "elected", "active", "decides",
+                 "nobody for", "because")  # fmt: skip
+        told += ["<h3>Failovers of the controller, phase by phase</h3>", table_of(heads, rows, len(takeovers))]
+    return told
 
 
 def _migration(records: Records, at: Any) -> list[str]:

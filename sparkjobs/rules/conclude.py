@@ -22,7 +22,7 @@ from sparkjobs.rules.facts import (
     in_order,
     is_answer,
 )
-from sparkjobs.rules.kraft import QUORUM_EVENTS, readers_in
+from sparkjobs.rules.kraft import QUORUM_EVENTS, STOPS, readers_in
 from sparkjobs.rules.losses import UNHEARD_MS, losses_in, sign_after, signs_in
 from sparkjobs.rules.tenures import CLAIMED, DONE, READY, again_in, is_goodbye, is_said, steps_in
 from sparkjobs.rules.zookeeper import gaps_of
@@ -75,6 +75,7 @@ def facts_for(cluster: str, tallies: Sequence[Tally], events: Iterable[SilverEve
         moved=[event for event in known if event.event == "states_moved"],
         moved_epochs=moved_epochs,
         quorum=[event for event in known if event.event in QUORUM_EVENTS],
+        stopping=[event for event in known if event.event in STOPS],
         metadata_readers=readers_in(tallies),
         told_epochs=moved_epochs | _epochs(one for one in tallies if _is_traced(one)),
     )

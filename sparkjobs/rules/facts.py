@@ -48,6 +48,8 @@ CLUSTER_EVENTS: Final = frozenset(
         "quorum_activated",
         "quorum_renounced",
         "migration_moved",
+        "quorum_state",
+        "quorum_stopping",
     }
 )
 #: a broker's lines about each partition of a request
@@ -230,6 +232,7 @@ class Facts:
     told_epochs: frozenset[int] = frozenset()  # controller epochs of which each move has a line: ours, or TRACE
     # KRaft: the controllers' lines about themselves and about brokers that they fence
     quorum: Sequence[SilverEvent] = ()
+    stopping: Sequence[SilverEvent] = ()  # nodes that said that they stop
     metadata_readers: frozenset[int] = frozenset()  # KRaft: brokers that go by the metadata log
     voices: Mapping[tuple[int, int], int] = field(default_factory=dict)  # (broker, moment): last heard before it
 
@@ -241,6 +244,11 @@ class Facts:
         yield from ((broker, start_ms) for broker in {*self.starts, *self.again} for start_ms in self.births(broker))
         yield from ((broker, sign_ms) for broker, signs in self.back.items() for sign_ms in signs)
         yield from ((loss.broker, self.last_ms + 1) for loss in self.losses)
+        yield from (
+            (one.peer_broker, one.ts_adj)
+            for one in self.quorum
+            if one.event == "quorum_fencing" and one.peer_broker is not None
+        )
         yield from ((term.broker, after.from_ms) for term, after in zip(self.terms, self.terms[1:], strict=False))
 
     def births(self, broker: int) -> list[int]:

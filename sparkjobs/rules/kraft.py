@@ -12,14 +12,25 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from sparkjobs.rules.facts import Facts, Tally
-from sparkjobs.tables.gold import Fencing, MigrationState, QuorumTenure, ReplicaRole
+from sparkjobs.tables.gold import Fencing, MigrationState, NodeSign, QuorumTenure, ReplicaRole
 from sparkjobs.tables.silver import SilverEvent
 
 _ROLES: Final = frozenset({"leader_started", "follower_started"})
 #: about one partition
 EVENTS: Final = _ROLES | {"partition_changed"}
 #: about the quorum
-QUORUM_EVENTS: Final = frozenset({"quorum_fencing", "quorum_activated", "quorum_renounced", "migration_moved"})
+QUORUM_EVENTS: Final = frozenset(
+    {"quorum_fencing", "quorum_activated", "quorum_renounced", "migration_moved", "quorum_state"}
+)
+#: an end in order, of a broker and of a controller
+STOPS: Final = frozenset({"server_stopping", "controlled_shutdown_started", "quorum_stopping"})
+#: how a node's own part in the quorum is named, and the sign that it is
+_STANDING: Final = {
+    "ProspectiveState": "prospective",
+    "CandidateState": "candidate",
+    "Leader": "leader",
+    "ResignedState": "resigned",
+}
 #: lines that only brokers write that read the metadata log
 _READING: Final = frozenset({"metadata_step", "metadata_seen"})
 
@@ -66,6 +77,34 @@ def fencings_of(facts: Facts) -> Iterator[Fencing]:
                 controller=event.broker,
                 broker=event.peer_broker,
                 broker_epoch=event.broker_epoch,
+                heard_ms=facts.voices.get((event.peer_broker, event.ts_adj)),
+                file_id=event.file_id,
+                line_no=event.line_no,
+            )
+
+
+def node_signs_of(facts: Facts) -> Iterator[NodeSign]:
+    """Of KRaft's nodes alone: of others ZooKeeper tells."""
+    nodes = facts.metadata_readers | {one.broker for one in facts.quorum if one.broker is not None}
+    for event in facts.quorum:
+        sign = _STANDING.get(event.to_state or "") if event.event == "quorum_state" else None
+        if sign is not None and event.broker is not None:
+            yield NodeSign(
+                cluster=facts.cluster,
+                at_ms=event.ts_adj,
+                node=event.broker,
+                sign=sign,
+                epoch=event.controller_epoch,
+                file_id=event.file_id,
+                line_no=event.line_no,
+            )
+    for event in facts.stopping:
+        if event.broker in nodes and event.broker is not None:
+            yield NodeSign(
+                cluster=facts.cluster,
+                at_ms=event.ts_adj,
+                node=event.broker,
+                sign="stopping",
                 file_id=event.file_id,
                 line_no=event.line_no,
             )

@@ -106,6 +106,7 @@ def of_cluster(
         "zombies": lambda: zombies.zombies_of(tallies, facts),
         "slo_daily": lambda: slo_of(ended, extents, facts.cluster, target, silences),
         "fencings": lambda: kraft.fencings_of(facts),
+        "node_signs": lambda: kraft.node_signs_of(facts),
         "migration_states": lambda: kraft.migration_states_of(facts),
         "quorum_tenures": lambda: kraft.quorum_tenures_of(facts),
         "log_spans": lambda: [LogSpan(cluster=facts.cluster, from_ms=facts.first_ms, to_ms=facts.last_ms)],

@@ -446,6 +446,19 @@ class Fencing(Row, kw_only=True, frozen=True):
     controller: int
     broker: int
     broker_epoch: Long | None = None
+    heard_ms: Long | None = None  # the last line of the broker before
+    file_id: str
+    line_no: Long
+
+
+class NodeSign(Row, kw_only=True, frozen=True):
+    """KRaft: a node said something of itself that explains who leads."""
+
+    cluster: str
+    at_ms: Long
+    node: int
+    sign: str  # prospective, candidate, leader, resigned (in the quorum); stopping (its process)
+    epoch: int | None = None
     file_id: str
     line_no: Long
 
@@ -503,6 +516,7 @@ GOLD: Final[dict[str, type[Row]]] = {
     "fencings": Fencing,
     "quorum_tenures": QuorumTenure,
     "migration_states": MigrationState,
+    "node_signs": NodeSign,
     "log_spans": LogSpan,
     "coverage": Coverage,
 }

@@ -37,6 +37,8 @@ class RecordTenure(Row, kw_only=True, frozen=True):
     to_lo_ms: Long | None = None  # KRaft does not say when a controller ends: its last record
     to_ms: Long | None = None  # none: it is controller where the record ends
     why_ended: str | None = None  # session expired, closed, deleted, replaced, KRaft took over, finalised
+    first_ms: Long | None = None  # KRaft: its first decision, or its first beat
+    restarted_ms: Long | None = None  # KRaft: its process was started anew by then
     active_ms: Long | None = None  # KRaft, logged: its own line that it is the active controller
     renounced_ms: Long | None = None  # KRaft, logged: its own line that it is no more
     position: Long
@@ -100,6 +102,7 @@ class RecordOutage(Row, kw_only=True, frozen=True):
     to_ms: Long | None = None
     began: str  # leader gone (its registration went), no leader (no replica could be elected)
     leader_before: int | None = None
+    why: str | None = None  # KRaft: the broker that went just then, and why; or unexplained
     ended: str | None = None  # elected, returned (the same leader is back), deleted, handed over (to KRaft)
     leader: int | None = None
     unclean: bool
@@ -197,6 +200,7 @@ class RecordFencing(Row, kw_only=True, frozen=True):
     broker_epoch: Long | None = None
     outcome: str  # done, no change (it was fenced already), void (no record has it: it never happened)
     done_ms: Long | None = None  # as the record has it
+    heard_ms: Long | None = None  # the last line of the broker before
     file_id: str
     line_no: Long
 
@@ -212,6 +216,47 @@ class RecordClock(Row, kw_only=True, frozen=True):
     least_ms: Long  # from the record to the line: negative, and its clock is at least that far behind
     median_ms: Long
     most_ms: Long
+
+
+class RecordDeparture(Row, kw_only=True, frozen=True):
+    """KRaft: a broker went. Why, and each phase of the way to its successors."""
+
+    cluster: str
+    mode: str
+    broker: int
+    broker_epoch: Long
+    gone_ms: Long  # fenced, or registered anew
+    heard_ms: Long | None = None  # logged: its last line before
+    asked_ms: Long | None = None  # it asked to be shut down
+    fencing_ms: Long | None = None  # logged: the controller's line that its session timed out
+    acted_ms: Long | None = None  # logged: the last of the new leaders acted
+    back_ms: Long | None = None  # it could lead again
+    cause: str  # shut down, died, silent, restarted, unknown
+    said: str  # what the cause rests on
+    elected: int  # partitions that it led and that another took over
+    leaderless: int  # partitions that it led and nobody could take over
+    controller: int | None = None
+    grade: str
+
+
+class RecordTakeover(Row, kw_only=True, frozen=True):
+    """KRaft: a controller followed another one. Why, and each phase."""
+
+    cluster: str
+    mode: str
+    epoch: int
+    controller: int
+    before: int  # the controller before it
+    last_ms: Long  # the last that the controller before it wrote
+    renounced_ms: Long | None = None  # logged: that one's line that it is no more
+    noticed_ms: Long | None = None  # logged: the first node that stood for election
+    won_ms: Long
+    active_ms: Long | None = None  # logged
+    first_ms: Long | None = None  # its first decision, or its first beat
+    cause: str  # no majority, silent, died, stopped, unknown
+    said: str
+    position: Long
+    grade: str
 
 
 class RecordMigration(Row, kw_only=True, frozen=True):
@@ -284,6 +329,8 @@ RECORD: Final[dict[str, type[Row]]] = {
     "record_losses": RecordLoss,
     "record_fencings": RecordFencing,
     "record_clocks": RecordClock,
+    "record_departures": RecordDeparture,
+    "record_takeovers": RecordTakeover,
     "record_migrations": RecordMigration,
     "record_migration_phases": RecordMigrationPhase,
     "record_migration_brokers": RecordMigrationBroker,

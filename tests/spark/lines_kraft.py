@@ -271,6 +271,11 @@ KRAFT: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
          "reason": "an unclean election"},
     ),
     (
+        "[ControllerServer id=3000] shutting down",
+        "kafka.server.ControllerServer",
+        {"event": "quorum_stopping", "role": "quorum", "broker": 3000},
+    ),
+    (
         "[KRaftMigrationDriver id=3000] 3000 transitioning from KRAFT_CONTROLLER_TO_BROKER_COMM to DUAL_WRITE state",
         "org.apache.kafka.metadata.migration.KRaftMigrationDriver",
         {"event": "migration_moved", "role": "quorum", "broker": 3000, "to_state": "DUAL_WRITE",

@@ -148,7 +148,8 @@ COLUMNS = {
         "string, at_ms bigint, leader int?, offset bigint?, file_id string, line_no bigint"
     ),
     "fencings": (
-        "cluster string, at_ms bigint, controller int, broker int, broker_epoch bigint?, file_id string, line_no bigint"
+        "cluster string, at_ms bigint, controller int, broker int, broker_epoch bigint?, heard_ms bigint?, file_id "
+        "string, line_no bigint"
     ),
     "quorum_tenures": (
         "cluster string, controller_epoch int, controller int, from_ms bigint, to_ms bigint?, committed_offset "
@@ -158,6 +159,7 @@ COLUMNS = {
         "cluster string, at_ms bigint, controller int, state_before string, state string, file_id string, line_no "
         "bigint"
     ),
+    "node_signs": ("cluster string, at_ms bigint, node int, sign string, epoch int?, file_id string, line_no bigint"),
     "log_spans": ("cluster string, from_ms bigint, to_ms bigint"),
     "coverage": ("cluster string, question string, grade string, why string"),
 }
