@@ -21,14 +21,13 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from operator import itemgetter
 from statistics import median_low
 from typing import Final, NamedTuple
 
 import msgspec
 
-from sparkjobs.clocks.causality import Gaps, Range, Steady, gaps_in, is_of_pair, steady_in
+from sparkjobs.clocks.causality import Gaps, Range, Steady, steady_in
 from sparkjobs.parse.moments import HOUR_MS
 from sparkjobs.rules.receipts import API, Request, done_in, request_of
 from sparkjobs.tables.silver import SilverEvent, SilverSkew
@@ -187,28 +186,6 @@ class _Key(NamedTuple):
     controller_epoch: int
     broker: int
     correlation_id: int
-
-
-def skew_of(events: Sequence[SilverEvent]) -> list[SilverSkew]:
-    """By cluster, broker and hour; brokers that need no correction have a row as well."""
-    by_cluster: defaultdict[str, list[SilverEvent]] = defaultdict(list)
-    heard: defaultdict[str, Heard] = defaultdict(lambda: defaultdict(set))
-    for event in events:
-        if event.broker is not None:
-            heard[event.cluster][event.broker].add(event.ts_utc // HOUR_MS * HOUR_MS)
-            if event.event in OF_TRIPS:
-                by_cluster[event.cluster].append(event)
-
-    def gaps_of(cluster: str) -> Gaps:
-        return gaps_in(event for event in events if event.cluster == cluster and is_of_pair(event))
-
-    return [
-        row
-        for cluster in sorted(heard)
-        for row in rows_for(
-            cluster, ahead_of(all_trips_in(by_cluster[cluster])), heard[cluster], partial(gaps_of, cluster)
-        )
-    ]
 
 
 OF_TRIPS: Final = frozenset({"request_sent", "request_received", "request_done", "response_received"})

@@ -4,17 +4,15 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from sparkjobs.clocks.skew import corrected, skew_of
 from sparkjobs.engine.local.executor import worker_count_for, workers_of
-from sparkjobs.engine.local.ingest import Ingested, ingest
 from sparkjobs.engine.spark.session import is_submitted, session_for
 from sparkjobs.input.files import (
     SCHEME,
@@ -23,10 +21,9 @@ from sparkjobs.input.files import (
     find_logs,
     merged,
     numpy_if_there,
-    open_content,
     survey,
 )
-from sparkjobs.tables.silver import BronzeFile, SilverSkew
+from sparkjobs.tables.silver import BronzeFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,11 +32,10 @@ if TYPE_CHECKING:
 
 
 class LogInputs(msgspec.Struct, frozen=True):
-    """Files by content. `is_remote`: some lie where only Spark reads; `open_file` opens these as well."""
+    """Files by content. `is_remote`: some lie where only Spark reads."""
 
     files: list[BronzeFile]
     is_remote: bool = False
-    open_file: Callable[[str], IO[bytes]] = open_content
 
     @property
     def size_bytes(self) -> int:
@@ -76,10 +72,7 @@ def inputs_of(
     paths = find_logs([name for name in named if not SCHEME.match(name)])
     here = _surveyed_by(spark, paths, look) if is_cluster else _surveyed(paths, look)
 
-    def open_file(path: str) -> IO[bytes]:
-        return remote.open(path) if SCHEME.match(path) else open_content(path)
-
-    return LogInputs(merged([*there, *here]), True, open_file)
+    return LogInputs(merged([*there, *here]), True)
 
 
 def _logs_beside(named: Sequence[str], records: Collection[str]) -> list[str]:
@@ -131,18 +124,3 @@ def _check_zone(zone: str) -> None:
         ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError):
         raise BadZoneError(f"there is no time zone {zone!r}; names are like Europe/Berlin or UTC") from None
-
-
-class Silver(msgspec.Struct, frozen=True):
-    """Every line by itself, clocks corrected."""
-
-    ingested: Ingested
-    skew: list[SilverSkew]
-
-
-def silver_of(inputs: LogInputs, on_file: Callable[[BronzeFile], None] = lambda file: None) -> Silver:
-    """Returns silver for a command that asks about lines, not about conclusions."""
-    ingested = ingest(inputs.files, open_file=inputs.open_file, on_file=on_file)
-    skew = skew_of(ingested.events)
-    events = corrected(ingested.events, skew)
-    return Silver(msgspec.structs.replace(ingested, events=events), skew)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,17 +18,15 @@ from sparkjobs.commands.shared import (
     example,
     executor_for,
     inputs_from,
+    logs_read,
     moment_text,
     place_of,
     printable,
-    read_locally,
     table,
 )
-from sparkjobs.engine.local.stretches import whole_events
 from sparkjobs.parse.lines import zone_of
-from sparkjobs.report.story import story_for
+from sparkjobs.report.story import places_of, story_for
 from sparkjobs.report.write import quoting
-from sparkjobs.rules.facts import Place
 from sparkjobs.rules.rules import Answers
 from sparkjobs.tables.silver import SilverEvent, SilverSkew
 
@@ -71,13 +70,21 @@ def ingest(master: str | None, engine: str, out: Path, **given: Any) -> None:
     epilog=example("klamm logs merge --topic orders --partitions 0,1 --where"),
 )
 @input_options
+@engine_options
 @click.option("--topic", help="Only lines that name this topic.")
 @click.option("--partitions", help="Only these partitions of it: 0,1,2.")
 @click.option("--from", "from_ms", type=Moment(), help="Not before this time.")
 @click.option("--to", "to_ms", type=Moment(), help="Not after this time.")
 @click.option("--where", is_flag=True, help="Say of each line where it stands.")
 def merge(
-    topic: str | None, partitions: str | None, from_ms: int | None, to_ms: int | None, where: bool, **given: Any
+    master: str | None,
+    engine: str,
+    topic: str | None,
+    partitions: str | None,
+    from_ms: int | None,
+    to_ms: int | None,
+    where: bool,
+    **given: Any,
 ) -> None:
     """Merge logs of several brokers, as Kafka's StateChangeLogMerger did; of all versions, clocks corrected.
 
@@ -86,23 +93,15 @@ def merge(
     wanted = _numbers(partitions)
     if wanted and topic is None:
         raise click.UsageError("--partitions needs --topic")
-    inputs = inputs_from(given)
-    events = in_order(read_locally(inputs).ingested.events)
-    places = (Place(event.file_id, event.line_no) for event in events)
-    whole = whole_events(inputs.files, places, inputs.open_file)
-    for event in events:
-        if topic is not None and (event.topic != topic or (wanted and event.partition not in wanted)):
-            continue
-        if (from_ms is not None and event.ts_adj < from_ms) or (to_ms is not None and event.ts_adj > to_ms):
-            continue
-        lines = whole.get(Place(event.file_id, event.line_no), (event.line,))
-        for line_no, line in enumerate(lines, start=event.line_no):
-            click.echo((f"{place_of(inputs, event.file_id, line_no)}: " if where else "") + line)
+    inputs = inputs_from(given, master)
+    with logs_read(inputs, engine, master) as logs:
+        from sparkjobs.engine.local.asked_lines import Choice, merged  # noqa: PLC0415 - needs numpy
 
-
-def in_order(events: list[SilverEvent]) -> list[SilverEvent]:
-    """By corrected time; within a file its own order where times are equal."""
-    return sorted(events, key=lambda event: (event.ts_adj, event.file_id, event.line_no))
+        for shown in merged(logs, Choice(topic, frozenset(wanted))):
+            if (from_ms is not None and shown.at_ms < from_ms) or (to_ms is not None and shown.at_ms > to_ms):
+                continue
+            for line_no, line in enumerate(shown.lines, start=shown.place.line_no):
+                click.echo((f"{place_of(inputs, shown.place.file_id, line_no)}: " if where else "") + line)
 
 
 def _numbers(text: str | None) -> set[int]:
@@ -123,13 +122,14 @@ _HEADS = (
 
 @click.command(short_help="What these logs can answer, and what not.", epilog=example("klamm logs doctor"))
 @input_options
-def doctor(**given: Any) -> None:
+@engine_options
+def doctor(master: str | None, engine: str, **given: Any) -> None:
     """Say what was read, what was not understood and why, and what can be concluded from it.
 
     Exit code 1 when a file could not be read, or lines of state-change logs were not understood.
     """
-    inputs = inputs_from(given)
-    with executor_for(inputs, "local", None) as executor:
+    inputs = inputs_from(given, master)
+    with executor_for(inputs, engine, master) as executor:
         done = concluded(executor, inputs, only=("coverage", "log_spans"))
     by_file = {count.path: count for count in done.counts}
     rows = []
@@ -215,34 +215,28 @@ def _say_coverage(answers: Answers) -> None:
 )
 @click.argument("which", metavar="TOPIC-PARTITION")
 @input_options
+@engine_options
 @click.option("--at", "at_ms", type=Moment(), help="The time in question. Default: its last change.")
 @click.option("--within", "within_s", type=click.FloatRange(min=0), default=30.0, show_default=True, help="Seconds.")
-def explain(which: str, at_ms: int | None, within_s: float, **given: Any) -> None:
+def explain(master: str | None, engine: str, which: str, at_ms: int | None, within_s: float, **given: Any) -> None:
     """Tell a partition's story across all brokers, in corrected time, with the lines quoted."""
     topic, _, number = which.rpartition("-")
     if not topic or not number.isdecimal():
         raise click.BadParameter(f"{which!r}; write it like orders-0", param_hint="TOPIC-PARTITION")
-    inputs = inputs_from(given)
-    events = in_order(read_locally(inputs).ingested.events)
-    own = [event for event in events if event.topic == topic and event.partition == int(number)]
-    changes = [event for event in own if event.event in _TOLD]
+    inputs, name = inputs_from(given, master), (topic, int(number))
+    with logs_read(inputs, engine, master) as logs:
+        from sparkjobs.engine.local.asked_lines import Choice, told_about  # noqa: PLC0415 - needs numpy
+
+        done = logs.answers(places_in=partial(places_of, topic=topic, partition=int(number)))
+        events = told_about(logs, Choice(topic, frozenset({int(number)}), _TOLD, _AROUND), done.skew)
+    changes = [event for event in events if event.event in _TOLD and (event.topic, event.partition) == name]
     if not changes:
         raise click.ClickException(f"no line says anything about {which}; `klamm logs doctor` shows what was read")
     at_ms = changes[-1].ts_adj if at_ms is None else at_ms
     reach_ms = round(within_s * 1_000)
-    near = [
-        event
-        for event in events
-        if abs(event.ts_adj - at_ms) <= reach_ms
-        and (
-            (event.event in _TOLD and event.topic == topic and event.partition == int(number)) or event.event in _AROUND
-        )
-    ]
+    near = [event for event in events if abs(event.ts_adj - at_ms) <= reach_ms]
     before = [event for event in changes if event.ts_adj < at_ms - reach_ms]
-    with executor_for(inputs, "local", None) as executor:
-        answers = concluded(executor, inputs).answers
-    lines = {Place(event.file_id, event.line_no): event.line for event in events}
-    for line in story_for(answers, topic, int(number), at_ms, quoting(inputs.files, lines)):
+    for line in story_for(done.answers, topic, int(number), at_ms, quoting(done.files, done.lines)):
         click.echo(printable(line))
     click.echo(f"\nWhat all brokers wrote about it, {within_s:g} s before and after:")
     for event in [*before[-1:], *near]:

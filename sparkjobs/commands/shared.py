@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from sparkjobs.commands.inputs import LogInputs, Silver, inputs_of, silver_of
+from sparkjobs.commands.inputs import LogInputs, inputs_of
 from sparkjobs.engine.local.executor import Executor, worker_count_for, workers_of
 from sparkjobs.engine.spark.session import NoSparkError, is_submitted, session_for
 from sparkjobs.parse.layouts import layout_for
@@ -24,7 +24,7 @@ from sparkjobs.rules.slo import DEFAULT_TARGET
 from sparkjobs.tables.gold import GOLD
 
 if TYPE_CHECKING:
-    from sparkjobs.engine.local.conclude import Concluded
+    from sparkjobs.engine.local.conclude import Concluded, Conclusion
 
 
 def example(words: str) -> str:
@@ -66,12 +66,6 @@ def progress(what: str, total: float) -> Iterator[Advance]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)
         yield lambda done, now: bar.update(task, advance=done, description=now)
-
-
-def read_locally(inputs: LogInputs) -> Silver:
-    """With a bar that grows by bytes."""
-    with progress("reading", inputs.size_bytes) as advance:
-        return silver_of(inputs, on_file=lambda file: advance(file.size_bytes, "reading"))
 
 
 def moment_text(at_ms: int | None) -> str:
@@ -148,6 +142,26 @@ def executor_for(inputs: LogInputs, engine: str, master: str | None, out: Path |
         yield workers
 
 
+@contextmanager
+def logs_read(inputs: LogInputs, engine: str, master: str | None) -> Iterator[Conclusion]:
+    """The logs of a cluster, for questions about their lines. `engine`: as for `executor_for`."""
+    with executor_for(inputs, engine, master) as executor, progress("reading", inputs.size_bytes) as advance:
+        with _numpy_named():
+            from sparkjobs.engine.local.conclude import Conclusion  # noqa: PLC0415 - needs numpy
+        yield Conclusion(executor, inputs.files, lambda size: advance(size, "reading"))
+
+
+@contextmanager
+def _numpy_named() -> Iterator[None]:
+    """Where it is missing, the message says what to install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise click.ClickException(
+            f"without {error.name} nothing is concluded from logs: pip install 'klamm[spark]'"
+        ) from None
+
+
 def concluded(
     executor: Executor,
     inputs: LogInputs,
@@ -157,10 +171,6 @@ def concluded(
     on_bytes: Callable[[int], None] = lambda size: None,
 ) -> Concluded:
     """Returns the conclusions from the logs."""
-    try:
-        from sparkjobs.engine.local.conclude import concluded_by  # noqa: PLC0415 - needs numpy
-    except ModuleNotFoundError as error:
-        raise click.ClickException(
-            f"without {error.name} nothing is concluded from logs: pip install 'klamm[spark]'"
-        ) from None
+    with _numpy_named():
+        from sparkjobs.engine.local.conclude import concluded_by  # noqa: PLC0415
     return concluded_by(executor, inputs.files, target, only, places_in, on_bytes)

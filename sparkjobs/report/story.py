@@ -8,18 +8,31 @@ from typing import Any, Final
 from sparkjobs.report.findings import removed
 from sparkjobs.report.markup import Clock, clock, clock_for, lasting
 from sparkjobs.report.page import Quoting
+from sparkjobs.rules.facts import Place
 from sparkjobs.rules.rules import Answers
 
 #: how much is told before and after the moment
 AROUND: Final = 6
 
 
+#: tables about a partition that its story tells of
+_TOLD: Final = ("isr_timeline", "partition_outages", "leader_changes", "unclean_elections", "truncations")
+
+
+def places_of(answers: Answers, topic: str, partition: int) -> list[Place]:
+    """Returns the lines that its story may quote."""
+    rows = [row for rows in _of(answers, topic, partition).values() for row in rows]
+    return [Place(row.file_id, row.line_no) for row in [*rows, *_rows(answers, "failovers")]]
+
+
+def _of(answers: Answers, topic: str, partition: int) -> dict[str, list[Any]]:
+    name = topic, partition
+    return {table: [row for row in _rows(answers, table) if (row.topic, row.partition) == name] for table in _TOLD}
+
+
 def story_for(answers: Answers, topic: str, partition: int, at_ms: int, quote: Quoting) -> Iterator[str]:
     """Yields the state at that moment, then its causes and its consequences."""
-    of = {
-        name: [row for row in _rows(answers, name) if (row.topic, row.partition) == (topic, partition)]
-        for name in ("isr_timeline", "partition_outages", "leader_changes", "unclean_elections", "truncations")
-    }
+    of = _of(answers, topic, partition)
     yield f"{topic}-{partition} at {clock(at_ms, with_day=True)} UTC"
     at = clock_for(answers)
     if not any(of.values()):

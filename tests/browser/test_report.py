@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from sparkjobs.commands.inputs import inputs_of, silver_of
+from sparkjobs.commands.inputs import inputs_of
 from sparkjobs.report.page import Input
 from sparkjobs.report.write import write_report
 from sparkjobs.rules.rules import Answers
 from tests.browser.pages import PICTURES, Visit, a_visit
 from tests.spark.plain import answers_for, quoting_all
+from tests.spark.reading import silver_of
 
 pytestmark = pytest.mark.chromium
 

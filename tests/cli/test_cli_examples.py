@@ -51,7 +51,7 @@ RECORD = Path(__file__).parents[1] / "data" / "kraft" / "3.9.1-migration" / "zoo
 #: those that start Spark
 OF_SPARK = {"logs ingest", "logs stream", "logs warmup"}
 #: those that start it where there is Java, which takes ten seconds
-BY_SPARK = {"report", "logs analyze", "logs doctor", "logs explain", "logs slo"}
+BY_SPARK = {"report", "logs analyze", "logs doctor", "logs explain", "logs merge", "logs slo"}
 KLAMM = str(Path(sys.executable).with_name("klamm"))
 PLAN = '{"version":1,"partitions":[{"topic":"orders","partition":0,"replicas":[2,1,3]}]}'
 

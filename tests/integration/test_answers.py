@@ -8,12 +8,12 @@ from collections import Counter
 
 import pytest
 
-from sparkjobs.engine.local.ingest import ingest
 from sparkjobs.input.files import Zones, find_logs, survey
 from sparkjobs.rules.rules import Answers
 from sparkjobs.tables.silver import SilverEvent
 from tests.integration.cluster import Cluster, now_ms
 from tests.spark.plain import answers_for
+from tests.spark.reading import ingest
 from tests.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]

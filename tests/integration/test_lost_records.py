@@ -15,10 +15,10 @@ from confluent_kafka import Producer
 
 from brokerstub.lab.pytest_plugin import KlammCluster
 from controller.wire.client import HttpClient
-from sparkjobs.engine.local.ingest import ingest
 from sparkjobs.input.files import Zones, find_logs, survey
 from sparkjobs.rules.truncations import records_lost
 from tests.spark.plain import answers_for
+from tests.spark.reading import ingest
 from tests.waiting import DEADLINE_S, until
 
 pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.long]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sparkjobs.commands.inputs import inputs_of, silver_of
+from sparkjobs.commands.inputs import inputs_of
 from sparkjobs.report.verdict import summary_for
 from sparkjobs.rules.rules import Answers
 from sparkjobs.tables.silver import SilverEvent
@@ -16,6 +16,7 @@ from tests.faults.checker.evidence import history_of
 from tests.faults.checker.replay import State, replay
 from tests.integration.cluster import Cluster
 from tests.spark.plain import answers_for
+from tests.spark.reading import silver_of
 from tests.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]

@@ -21,7 +21,7 @@ import pytest
 from controller.core.events import Event, StopReplicaAnswered
 from controller.core.project.lines import Line, Stamp, move_lines
 from controller.core.states import NEVER_MADE, PARTITION_MOVES, REPLICA_MOVES, PartitionStatus, ReplicaStatus
-from sparkjobs.commands.inputs import LogInputs, silver_of
+from sparkjobs.commands.inputs import LogInputs
 from sparkjobs.input.files import Zones, find_logs, survey
 from sparkjobs.parse.lines import LineReader
 from sparkjobs.rules.facts import Facts
@@ -34,6 +34,7 @@ from tests.scenarios import commands_duties, commands_reassignment
 from tests.scenarios.story import Story
 from tests.spark.lines import a_file
 from tests.spark.plain import answers_for
+from tests.spark.reading import silver_of
 
 DATA: Final = Path(__file__).parents[1] / "data"
 #: they teach `Story` their lines by being imported

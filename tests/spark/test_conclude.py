@@ -1,5 +1,5 @@
 """Reading by forms, in stretches, on several processes concludes the same as reading line by line; lines are accounted
-for alike. `sparkjobs.rules.rules` over `sparkjobs.engine.local.ingest` is the oracle."""
+for alike. `sparkjobs.rules.rules` over `tests.spark.reading` is the oracle."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from sparkjobs.commands.inputs import LogInputs, silver_of
+from sparkjobs.commands.inputs import LogInputs
 from sparkjobs.engine.local import conclude, digest, forms, stretches
 from sparkjobs.engine.local.executor import WorkerError, WorkerState, workers_of
 from sparkjobs.input.files import (
@@ -37,6 +37,7 @@ from tests.spark.dialect_ours import Ours, OursWithMoves
 from tests.spark.dialects import Kafka28, Kafka39
 from tests.spark.dialects_old import Kafka010, Kafka08, Kafka11
 from tests.spark.plain import answers_for
+from tests.spark.reading import silver_of
 from tests.spark.simulate import Simulation
 from tests.spark.test_engines import write_anything
 from tests.spark.test_local_ingest import LINE, OFFLINE

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sparkjobs.commands.inputs import LogInputs, silver_of
+from sparkjobs.commands.inputs import LogInputs
 from sparkjobs.engine.local import stretches
 from sparkjobs.input.files import SCHEME, Zones, find_logs, survey
 from sparkjobs.parse.layouts import LAYOUTS
@@ -19,6 +19,7 @@ from sparkjobs.rules.rules import Answers
 from tests.spark import plain as local
 from tests.spark.bundles import write
 from tests.spark.lines import MESSAGES, damaged
+from tests.spark.reading import silver_of
 from tests.spark.simulate import Simulation
 from tests.spark.test_lines import rendered
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sparkjobs.engine.local.ingest import Ingested, ingest
 from sparkjobs.input.files import (
     LINE_MAX_BYTES,
     NoLogsError,
@@ -20,6 +19,7 @@ from sparkjobs.input.files import (
 )
 from sparkjobs.tables.silver import LINE_LIMIT
 from tests.spark.lines import TS, TS_MS
+from tests.spark.reading import Ingested, ingest
 
 OFFLINE = f"[{TS}] INFO [Controller id=1 epoch=3] Changed partition a-7 state from OnlinePartition to OfflinePartition"
 LINE = f"{OFFLINE} (state.change.logger)\n"

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from sparkjobs.engine.local.ingest import ingest
 from sparkjobs.input.files import Zones, find_logs, survey
 from sparkjobs.report.findings import findings_for
 from sparkjobs.rules.moves import bits_of, numbers_in
@@ -20,6 +19,7 @@ from tests.spark.bundles import write
 from tests.spark.dialect_ours import OursWithMoves
 from tests.spark.dialects import Kafka39
 from tests.spark.plain import answers_for
+from tests.spark.reading import ingest
 from tests.spark.simulate import Simulation
 from tests.spark.written import T0, Log, shown
 

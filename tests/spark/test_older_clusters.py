@@ -12,11 +12,12 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from sparkjobs.commands.inputs import LogInputs, silver_of
+from sparkjobs.commands.inputs import LogInputs
 from sparkjobs.input.files import Zones, find_logs, survey
 from sparkjobs.rules.rules import Answers
 from tests.recordings import Recording
 from tests.spark.plain import answers_for
+from tests.spark.reading import silver_of
 from tests.spark.truth import at_moments, leaderless, seats_of, states_of
 
 pytestmark = pytest.mark.slow

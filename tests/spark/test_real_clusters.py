@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from sparkjobs.engine.local.ingest import ingest
 from sparkjobs.input.files import Zones, find_logs, survey
 from sparkjobs.rules.rules import Answers
 from sparkjobs.tables.silver import SilverEvent
 from tests.recordings import Recording
 from tests.spark.plain import answers_for
+from tests.spark.reading import ingest
 from tests.spark.truth import Seat, Stood, at_moments, leaderless, seats_of, states_of
 
 pytestmark = pytest.mark.slow

@@ -8,11 +8,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from sparkjobs.commands.inputs import inputs_of, silver_of
+from sparkjobs.commands.inputs import inputs_of
 from sparkjobs.report.page import Input
 from sparkjobs.report.redact import Redactor, outline
 from sparkjobs.report.write import write_report
 from tests.spark.plain import answers_for, quoting_all
+from tests.spark.reading import silver_of
 
 TS = "2026-11-18 07:49:10,504"
 #: words that must not be seen in a redacted report, in any case

@@ -14,7 +14,6 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
-from sparkjobs.engine.local.ingest import Ingested, ingest
 from sparkjobs.input.files import Zones, find_logs, survey
 from sparkjobs.report.findings import findings_for
 from sparkjobs.report.markup import span_of
@@ -36,6 +35,7 @@ from sparkjobs.tables.silver import (
 from tests.spark.bundles import write
 from tests.spark.lines import TS
 from tests.spark.plain import answers_for, quoting_all
+from tests.spark.reading import Ingested, ingest
 from tests.spark.simulate import Simulation
 from tests.spark.written import T0, Log, with_a_led_partition
 

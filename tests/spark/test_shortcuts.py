@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from sparkjobs.commands.inputs import LogInputs, silver_of
+from sparkjobs.commands.inputs import LogInputs
 from sparkjobs.input.files import Zones, find_logs, survey
 from sparkjobs.rules import isr_timeline, partitions, slo
 from sparkjobs.rules.tenures import Stretch
 from tests.bench.spark.world import write_logs
 from tests.spark.plain import answers_for
+from tests.spark.reading import silver_of
 from tests.spark.test_engines import write_anything
 
 DAY_MS = 86_400_000

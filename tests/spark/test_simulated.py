@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from sparkjobs.commands.inputs import Silver, inputs_of, silver_of
+from sparkjobs.commands.inputs import inputs_of
 from sparkjobs.engine.local.conclude import concluded_by
 from sparkjobs.report.write import digest_of
 from sparkjobs.rules.rules import Answers
@@ -17,6 +17,7 @@ from tests.spark.dialect_ours import Ours, OursWithMoves
 from tests.spark.dialects import Kafka28, Kafka39
 from tests.spark.dialects_old import Kafka010, Kafka08, Kafka11
 from tests.spark.plain import answers_for
+from tests.spark.reading import Silver, silver_of
 from tests.spark.simulate import Simulation
 
 if TYPE_CHECKING:

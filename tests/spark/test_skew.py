@@ -13,11 +13,11 @@ from sparkjobs.clocks.skew import (
     applied_ms,
     corrected,
     left_ms,
-    skew_of,
     zone_hint,
 )
 from sparkjobs.parse.moments import HOUR_MS
 from sparkjobs.tables.silver import SilverEvent, SilverSkew
+from tests.spark.reading import skew_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sparkjobs.engine.local.ingest import ingest
 from sparkjobs.input.files import Zones, find_logs, survey
 from sparkjobs.records.found import find_records
 from sparkjobs.records.kraft_files import Batch, Message, Record, batches_in
 from sparkjobs.records.zookeeper_files import operations_in
+from tests.spark.reading import ingest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from sparkjobs.engine.local import ingest as local
 from sparkjobs.input.files import (
     BLOCK_BYTES,
     Zones,
@@ -28,6 +27,7 @@ from sparkjobs.tables.silver import (
     SilverQuarantine,
     SilverSkew,
 )
+from tests.spark import reading as local
 from tests.spark.lines import MESSAGES, TS, damaged
 from tests.spark.test_lines import rendered
 
@@ -221,9 +221,10 @@ def test_an_ingested_file_is_not_read_again(spark: SparkSession, tmp_path: Path)
 
 def test_tables_hold_the_clocks_of_all_runs_and_events_by_them(spark: SparkSession, tmp_path: Path) -> None:
     """The first run has no round trip: only with the second is known how far a broker of the first was off."""
-    from sparkjobs.clocks.skew import corrected, skew_of
+    from sparkjobs.clocks.skew import corrected
     from sparkjobs.engine.spark.frames import rows_of
     from sparkjobs.engine.spark.tables import ingest_into, read_table
+    from tests.spark.reading import skew_of
 
     zones = Zones(by_broker={3: "Asia/Tokyo"})  # nine hours off, as if the user had said so wrongly
     files = survey(find_logs([str(DATA / "kafka-3.9.1")]), "test", zones)

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from sparkjobs.commands.inputs import LogInputs, silver_of
+from sparkjobs.commands.inputs import LogInputs
 from sparkjobs.input.files import Zones, find_logs, survey
 from sparkjobs.report.write import digest_of
 from tests.spark.plain import answers_for
+from tests.spark.reading import silver_of
 from tests.waiting import waited_for
 
 pytestmark = [pytest.mark.java, pytest.mark.long, pytest.mark.timeout(900)]

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from sparkjobs.clocks.skew import corrected, skew_of
-from sparkjobs.engine.local.ingest import ingest
+from sparkjobs.clocks.skew import corrected
 from sparkjobs.input.files import Zones, find_logs, survey
 from sparkjobs.report.write import digest_of
 from sparkjobs.tables.gold import Outage
 from tests.processes import started
 from tests.spark.plain import answers_for
+from tests.spark.reading import ingest, skew_of
 from tests.waiting import waited_for
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sparkjobs.engine.local.ingest import ingest
 from sparkjobs.input.files import Zones, find_logs, survey
 from sparkjobs.rules import outages
 from sparkjobs.rules.watch import Revision, Told, Watch
@@ -20,6 +19,7 @@ from sparkjobs.tables.gold import Outage
 from sparkjobs.tables.silver import SilverEvent
 from tests.spark import plain as local
 from tests.spark.bundles import write
+from tests.spark.reading import ingest
 from tests.spark.simulate import Simulation
 
 DATA = Path(__file__).parents[1] / "data"

@@ -39,8 +39,6 @@ from sparkjobs.engine.local.digest import (
     kinds_for,
 )
 from sparkjobs.engine.local.executor import Executor, Share, worker_count_for, workers_of
-from sparkjobs.engine.local.ingest import UNREAD, count_of_copy
-from sparkjobs.engine.local.ingest import Tally as LineTally
 from sparkjobs.engine.local.packed_events import PACK, Above, unpacked
 from sparkjobs.engine.local.rpc_columns import answered_calls, calls_by_number
 from sparkjobs.engine.local.stretches import Wanted, lines_in, stretches_of
@@ -67,6 +65,10 @@ from sparkjobs.tables.silver import (
 )
 
 _SAID_MOVES: Final = msgspec.msgpack.Decoder(list[SaidMove])
+
+
+#: statuses of files that no line is taken from
+UNREAD: Final = ("vanished", "unreadable")
 
 
 class Known(NamedTuple):
@@ -141,7 +143,7 @@ def rows_of_share(share: Share, asked: Question) -> ShareAnswer:
 
 def _moves_of(share: Share, asked: Question) -> dict[tuple[str, int], list[moves.Move]]:
     """Of replicas, by partition."""
-    shifts, found = _shifts(asked.known.skew), defaultdict[tuple[str, int], list[moves.Move]](list)
+    shifts, found = shifts_of(asked.known.skew), defaultdict[tuple[str, int], list[moves.Move]](list)
     for number, part in share.parts:
         above = asked.known.aboves[number]
         for topic, partition, epoch, ts_utc, line_no, broker, replica, source, target in _SAID_MOVES.decode(part.moves):
@@ -252,7 +254,7 @@ def concluded_by(
 ) -> Concluded:
     """`only`: of the tables about partitions those that are asked for, outages always; all others are given anyway.
     Each cluster is concluded by itself."""
-    found = [_Conclusion(executor, its, on_bytes).answers(target, only, places_in) for its in by_cluster(files)]
+    found = [Conclusion(executor, its, on_bytes).answers(target, only, places_in) for its in by_cluster(files)]
     if len(found) == 1:
         return found[0]
     return Concluded(
@@ -330,13 +332,8 @@ class ClusterLogs:
         for number, (digests, above) in enumerate(zip(self.digests, self.known.aboves, strict=True)):
             of_file[above.file_id] += [(number, digest, above) for digest in digests]
         for file in self.files:
-            tally, trouble = LineTally(), None
-            for number, digest, above in of_file.get(file.file_id, ()):
-                tally.lines += digest.lines
-                tally.events += digest.events
-                tally.continuations += digest.continuations
-                tally.duplicates += len(self.skipped.get(number, ())) if digest.first_line == 1 else 0
-                tally.quarantined += digest.quarantined
+            its, trouble = of_file.get(file.file_id, ()), None
+            for _, digest, above in its:
                 trouble = trouble or digest.trouble
                 quarantine += [_quarantined(file, line_no + above.lines, *why) for line_no, *why in digest.quarantine]
             if file.status == "read" and file.file_id not in of_file:
@@ -345,9 +342,19 @@ class ClusterLogs:
                 status = "vanished" if trouble.startswith("FileNotFoundError") else "unreadable"
                 file = msgspec.structs.replace(file, status=status, trouble=trouble)  # noqa: PLW2901
             files.append(file)
-            counts.append(tally.row(file, file.paths[0]))
+            count = SilverCount(
+                cluster=file.cluster,
+                path=file.paths[0],
+                file_id=file.file_id,
+                lines=sum(digest.lines for _, digest, _ in its),
+                events=sum(digest.events for _, digest, _ in its),
+                continuations=sum(digest.continuations for _, digest, _ in its),
+                duplicates=sum(len(self.skipped.get(number, ())) for number, one, _ in its if one.first_line == 1),
+                quarantined=sum(digest.quarantined for _, digest, _ in its),
+            )
+            counts.append(count)
             if file.status not in UNREAD or trouble is not None:
-                counts += [count_of_copy(file, path, tally.lines) for path in file.paths[1:]]
+                counts += [copy_of(count, path) for path in file.paths[1:]]
         return files, counts, quarantine
 
     def _ask(self, kind: str, function: Callable[[Share, Any], Any], given: Any) -> list[Any]:
@@ -378,10 +385,15 @@ class ClusterLogs:
         return (digest for digests in self.digests for digest in digests)
 
 
-class _Conclusion(ClusterLogs):
+class Conclusion(ClusterLogs):
     """The conclusions from all logs of a cluster."""
 
-    def answers(self, target: float, only: Collection[str], places_in: PlacesIn) -> Concluded:
+    def answers(
+        self,
+        target: float = DEFAULT_TARGET,
+        only: Collection[str] = tuple(GOLD),
+        places_in: PlacesIn = lambda answers: (),
+    ) -> Concluded:
         """The tables that are asked for; the rest of `gold` is not there."""
         skew = self.skew()
         known = self.known._replace(skew=skew)
@@ -415,7 +427,7 @@ class _Conclusion(ClusterLogs):
         return Concluded(answers, self._lines(places_in(answers)), tallies, self._spoke(), *self.accounts(), skew)
 
     def _tallies(self, skew: Sequence[SilverSkew]) -> Iterator[Tally]:
-        shifts = _shifts(skew)
+        shifts = shifts_of(skew)
         found: dict[tuple[Any, ...], tuple[int, tuple[int, str, int], int]] = {}
         for digests, above in zip(self.digests, self.known.aboves, strict=True):
             for digest in digests:
@@ -435,7 +447,7 @@ class _Conclusion(ClusterLogs):
             wanted[broker].add(moment)
         voices: dict[tuple[int, int], int] = {}
         if wanted:
-            for share in self._ask(HEARD, voices_in_share, (dict(wanted), _shifts(skew))):
+            for share in self._ask(HEARD, voices_in_share, (dict(wanted), shifts_of(skew))):
                 voices |= share
         return voices
 
@@ -481,8 +493,14 @@ def _rows_type(table: type[Row]) -> Any:
     return list[table]  # type: ignore[valid-type]
 
 
-def _shifts(skew: Sequence[SilverSkew]) -> dict[tuple[int, int], int]:
+def shifts_of(skew: Sequence[SilverSkew]) -> dict[tuple[int, int], int]:
     return {(row.broker, row.hour): applied_ms(row) for row in skew}
+
+
+def copy_of(count: SilverCount, path: str) -> SilverCount:
+    """All lines of a copy are duplicates."""
+    none = {"events": 0, "continuations": 0, "quarantined": 0}
+    return msgspec.structs.replace(count, path=path, duplicates=count.lines, **none)
 
 
 def _quarantined(file: BronzeFile, line_no: int, reason: str, line: str) -> SilverQuarantine:

@@ -164,27 +164,31 @@ def read_portions(stretch: Stretch, sink_for: Callable[[int], _S]) -> Iterator[t
     A portion has as much content as an ordinary stretch, so that a large compressed file, which is one stretch, takes
     no more memory than others. `sink_for` makes the sink that takes lines from this number on.
     """
-    forms, sink = forms_of(stretch.file), sink_for(1)
-    above, size, trouble = 0, 0, None
+    sink, above, size, trouble = sink_for(1), 0, 0, None
     try:
         for content in pieces_of(stretch):
             if size >= PORTION_BYTES:
                 yield sink, above, None
                 sink, size = sink_for(above + 1), 0
             size += len(content)
-            cut = b""
-            if not content.endswith(b"\n"):
-                whole = content.rfind(b"\n") + 1
-                content, cut = content[:whole], content[whole:]  # noqa: PLW2901
-            if content:
-                above += Reading(forms, content, above, stretch.skipped, sink).read()
-            if cut:
-                last = Reading(forms, cut, above, stretch.skipped, sink)
-                last.read_last(is_cut=not stretch.file.is_whole)
-                above += 1
+            above = read_piece(stretch, content, above, sink)
     except (OSError, EOFError, zlib.error) as error:
         trouble = f"{type(error).__name__}: {error}"
     yield sink, above, trouble
+
+
+def read_piece(stretch: Stretch, content: bytes, above: int, sink: Sink) -> int:
+    """Read a piece of it; returns how many lines of the stretch have been read by then."""
+    forms, cut = forms_of(stretch.file), b""
+    if not content.endswith(b"\n"):
+        whole = content.rfind(b"\n") + 1
+        content, cut = content[:whole], content[whole:]
+    if content:
+        above += Reading(forms, content, above, stretch.skipped, sink).read()
+    if cut:
+        Reading(forms, cut, above, stretch.skipped, sink).read_last(is_cut=not stretch.file.is_whole)
+        above += 1
+    return above
 
 
 @lru_cache(maxsize=1)

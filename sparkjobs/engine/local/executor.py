@@ -69,6 +69,9 @@ class Shares(Protocol):
     def ask(self, kind: str, function: Callable[[Share, Any], Any], given: Sequence[Any]) -> list[Any]:
         """Returns the answers of all shares of a kind. `given`: for each share, its own argument."""
 
+    def ask_one(self, kind: str, number: int, function: Callable[[Share, Any], Any], given: Any) -> Any:
+        """Returns the answer of one share: for answers that are large, so that the caller has one at a time."""
+
     def replace(self, tasks: Mapping[int, Any]) -> None:
         """Divide these tasks anew: their earlier division counts no more."""
 
@@ -177,17 +180,25 @@ class LocalShares:
             self._divided[number] = portions
 
     def ask(self, kind: str, function: Callable[[Share, Any], Any], given: Sequence[Any]) -> list[Any]:
+        found = self._asked(kind, function, dict(enumerate(given)))
+        return [found[number] for number in range(self._kinds[kind])]
+
+    def ask_one(self, kind: str, number: int, function: Callable[[Share, Any], Any], given: Any) -> Any:
+        return self._asked(kind, function, {number: given})[number]
+
+    def _asked(self, kind: str, function: Callable[[Share, Any], Any], given: Mapping[int, Any]) -> dict[int, Any]:
         size, questions = self._workers.size, list[_Questions]()
         for member in range(size):
             numbers = range(member, self._kinds[kind], size)
             name = f"{self._number} {kind}"
             parts = None if kind in self._sent else {number: self._parts(kind, number) for number in numbers}
-            questions.append(_Questions(function, name, parts, {number: given[number] for number in numbers}))
+            own = {number: given[number] for number in numbers if number in given}
+            questions.append(_Questions(function, name, parts, own))
         self._sent.add(kind)
         found: dict[int, Any] = {}
         for answers in self._workers.each(_answers, questions):
             found |= answers
-        return [found[number] for number in range(self._kinds[kind])]
+        return found
 
     def _parts(self, kind: str, number: int) -> list[tuple[int, Any]]:
         return [

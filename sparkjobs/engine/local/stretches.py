@@ -9,17 +9,13 @@ import os
 import zlib
 from bisect import bisect_right
 from codecs import BOM_UTF8
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from gzip import GzipFile
-from itertools import chain
 from typing import IO, Final, NamedTuple, cast
 
 from sparkjobs.engine.local.executor import Divided
-from sparkjobs.input.files import BLOCK_BYTES, SCHEME, lines_of, open_content
-from sparkjobs.parse.lines import CONTINUES, LineReader
-from sparkjobs.rules.facts import Place
+from sparkjobs.input.files import BLOCK_BYTES, SCHEME, open_content
 from sparkjobs.tables.silver import LINE_KEPT, BronzeFile
 
 #: as much of a file is one task
@@ -129,33 +125,3 @@ def lines_in(wanted: Wanted) -> Iterator[Divided]:
             if above >= wanted.line_nos[-1]:
                 break
     yield Divided(found, {})
-
-
-def whole_events(
-    files: Iterable[BronzeFile], places: Iterable[Place], open_file: Callable[[str], IO[bytes]] = open_content
-) -> Mapping[Place, Sequence[str]]:
-    """Returns the full text of events whose silver row is shorter than their line: the line, and the lines below that
-    belong to it."""
-    events: dict[str, set[int]] = defaultdict(set)
-    for file_id, line_no in places:
-        events[file_id].add(line_no)
-    found: dict[Place, Sequence[str]] = {}
-    for file in files:
-        try:
-            with open_file(file.paths[0]) as content:
-                for line_no, lines in _continued(lines_of(content), events[file.file_id], LineReader(file)):
-                    found[Place(file.file_id, line_no)] = lines
-        except (OSError, EOFError, zlib.error):
-            continue  # it went since
-    return found
-
-
-def _continued(lines: Iterable[str], events: Collection[int], reader: LineReader) -> Iterator[tuple[int, list[str]]]:
-    at, whole = 0, list[str]()
-    for line_no, line in enumerate(chain(lines, [None]), start=1):
-        if line is not None and line_no not in events and whole and reader.read(line, line_no) is CONTINUES:
-            whole.append(line)
-            continue
-        if len(whole) > 1 or sum(map(len, whole)) > LINE_KEPT:
-            yield at, whole
-        at, whole = line_no, [line] if line is not None and line_no in events else []

@@ -157,6 +157,10 @@ class SparkShares:
         found = self._asked(places, function, dict(zip(places, given, strict=True)))
         return [found[place] for place in places]
 
+    def ask_one(self, kind: str, number: int, function: Callable[[Share, Any], Any], given: Any) -> Any:
+        place = self._first[kind] + number
+        return self._asked([place], function, {place: given})[place]
+
     def _asked(
         self, places: Sequence[int], function: Callable[[Share, Any], Any], given: Mapping[int, Any]
     ) -> dict[int, Any]:

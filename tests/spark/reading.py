@@ -1,29 +1,35 @@
-"""Silver from files, without Spark: every line of every file goes to exactly one place, and the counts say which.
+"""A plain reading of logs, line by line: every line of every file goes to exactly one place, and the counts say which.
+With `plain.py`, which concludes, it is the reference that the engine is held against, and no part of it.
 
-Files are read in the order of their hashes, so the rows do not depend on names or on the order of arguments. Nothing
-is written here.
+Files are read in the order of their hashes, so the rows do not depend on names or on the order of arguments.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import IO
 
 import msgspec
 
+from sparkjobs.clocks.causality import Gaps, gaps_in, is_of_pair
+from sparkjobs.clocks.skew import OF_TRIPS, Heard, ahead_of, all_trips_in, corrected, rows_for
+from sparkjobs.commands.inputs import LogInputs
+from sparkjobs.engine.local.conclude import UNREAD
 from sparkjobs.input.files import lines_of, open_content
 from sparkjobs.parse.lines import CONTINUES, LineReader, is_trace_head
+from sparkjobs.parse.moments import HOUR_MS
+from sparkjobs.rules.facts import Place
 from sparkjobs.tables.silver import (
     LINE_KEPT,
     BronzeFile,
     SilverCount,
     SilverEvent,
     SilverQuarantine,
+    SilverSkew,
 )
-
-#: statuses of files that no line is taken from
-UNREAD = ("vanished", "unreadable")
 
 
 class Tally:
@@ -124,3 +130,58 @@ def read_file(
                 pending = read
     if pending is not None:
         yield pending
+
+
+class Silver(msgspec.Struct, frozen=True):
+    """Every line by itself, clocks corrected."""
+
+    ingested: Ingested
+    skew: list[SilverSkew]
+
+
+def silver_of(inputs: LogInputs) -> Silver:
+    ingested = ingest(inputs.files)
+    skew = skew_of(ingested.events)
+    return Silver(msgspec.structs.replace(ingested, events=corrected(ingested.events, skew)), skew)
+
+
+def skew_of(events: Sequence[SilverEvent]) -> list[SilverSkew]:
+    """By cluster, broker and hour; brokers that need no correction have a row as well."""
+    by_cluster: defaultdict[str, list[SilverEvent]] = defaultdict(list)
+    heard: defaultdict[str, Heard] = defaultdict(lambda: defaultdict(set))
+    for event in events:
+        if event.broker is not None:
+            heard[event.cluster][event.broker].add(event.ts_utc // HOUR_MS * HOUR_MS)
+            if event.event in OF_TRIPS:
+                by_cluster[event.cluster].append(event)
+
+    def gaps_of(cluster: str) -> Gaps:
+        return gaps_in(event for event in events if event.cluster == cluster and is_of_pair(event))
+
+    return [
+        row
+        for cluster in sorted(heard)
+        for row in rows_for(
+            cluster, ahead_of(all_trips_in(by_cluster[cluster])), heard[cluster], partial(gaps_of, cluster)
+        )
+    ]
+
+
+def whole_events(files: Iterable[BronzeFile], events: Iterable[SilverEvent]) -> dict[Place, list[str]]:
+    """The full text of events: the line, and the lines below that belong to it."""
+    begins: dict[str, set[int]] = defaultdict(set)
+    for event in events:
+        begins[event.file_id].add(event.line_no)
+    found: dict[Place, list[str]] = {}
+    for file in files:
+        reader, at = LineReader(file), None
+        with open_content(file.paths[0]) as content:
+            for line_no, line in enumerate(lines_of(content), start=1):
+                if line_no in begins[file.file_id]:
+                    at = Place(file.file_id, line_no)
+                    found[at] = [line]
+                elif reader.read(line, line_no, is_cut=line_no == file.lines and not file.is_whole) is not CONTINUES:
+                    at = None
+                elif at is not None:
+                    found[at].append(line)
+    return found
