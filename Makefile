@@ -13,8 +13,8 @@ SERVERS = java or slow or docker or chromium or maven or long
 # each stage runs whatever became of those before it; the last lines name what failed
 STAGES = $(BIN)/python -m tests.stages
 TEST = test-fast test-servers
-REST = test-long test-spark "simulate SEEDS=300 START=1" "simulate SEEDS=300" "chaos MINUTES=2 SEED=1" \
-	"chaos MINUTES=2" museum mutants spec kafka-test test-containers
+REST = test-long test-spark "simulate SEEDS=300 START=1" "simulate SEEDS=300" "simulate SEEDS=100 START=1 HOSTILE=1" \
+	"chaos MINUTES=2 SEED=1" "chaos MINUTES=2" museum mutants spec kafka-test test-containers
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile

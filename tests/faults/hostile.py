@@ -23,7 +23,7 @@ from controller.core.project.znodes import (
     state_path,
     topic_path,
 )
-from tests.faults.checker.history import Fault
+from tests.faults.checker.history import Fault, object_of
 from tests.faults.operations import Asked, Player
 
 #: a node's ACL lets no client read it, or none write it and make or remove its children
@@ -34,6 +34,8 @@ REFUSE: Final = "refuse writes"
 REMOVE: Final = "remove a parent"
 SPOIL_EPOCH, DELETE_EPOCH = f"spoil {CONTROLLER_EPOCH}", f"delete {CONTROLLER_EPOCH}"
 DROP_ID: Final = "drop an id"
+#: into one of no topic, or of another topic
+REWRITE_ID: Final = "rewrite an id"
 ERASE_STATES: Final = "erase states"
 #: a broker answers requests about one topic with a code, and does not carry them out
 DISOBEY: Final = "disobey"
@@ -98,6 +100,20 @@ def without_id(data: bytes) -> bytes | None:
         return json.dumps({"version": 1, "partitions": said["partitions"]}).encode()
     except (ValueError, TypeError, KeyError):
         return None
+
+
+def with_id(data: bytes, topic_id: str) -> bytes | None:
+    """A topic as a tool writes it that has another id for it; None if that is no topic, or has none, or this one."""
+    said = object_of(data)
+    if said.get("topic_id") in (None, topic_id):
+        return None
+    return json.dumps({**said, "topic_id": topic_id}).encode()
+
+
+def rewritten_ids(faults: Iterable[Fault]) -> frozenset[tuple[str, str]]:
+    """Returns each topic whose id was rewritten, with the id that it was given."""
+    pairs = (one.target.split(" ")[:2] for one in faults if one.kind == REWRITE_ID)
+    return frozenset((path.rpartition("/")[2], topic_id) for path, topic_id in pairs)
 
 
 def announcement_of(topic: str, numbers: Sequence[int]) -> bytes:

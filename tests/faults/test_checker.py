@@ -17,6 +17,7 @@ from tests.faults.checker.replay_facts import Written
 from tests.faults.checker.rules_admin_requests import s26_preferred_elections_name_the_first_replica
 from tests.faults.checker.verdict import RUN_RULES, STEP_RULES, judge, report
 from tests.faults.hostile import HIDE, LOCK, REMOVE, hidden_topics
+from tests.faults.nonsense import STATE
 from tests.faults.simulate.rest import unrest
 from tests.faults.story import Stage, staged
 from tests.faults.violations import BAD, MORE, Violation, a_good_history, states_in, with_state, without
@@ -30,7 +31,7 @@ from tests.faults.violations_client_calls import (
     with_an_unclean_choice,
 )
 from tests.faults.violations_end import BAD_END, MORE_END, with_end, with_the_first_term_going_on
-from tests.faults.violations_read import BAD_READ, HARMLESS, MORE_READ
+from tests.faults.violations_read import BAD_READ, EFFECT, HARMLESS, MORE_READ, with_states_read_late
 from tests.faults.violations_records import BAD_RECORDS, MORE_RECORDS
 from tests.faults.violations_seat import BAD_SEAT, MORE_SEAT, with_an_operator
 from tests.faults.violations_tellings import BAD_TELLINGS, MORE_TELLINGS
@@ -126,6 +127,16 @@ def test_a_broker_may_stop_that_leads_what_its_controller_could_not_read(kind: s
     led = {one.key for one in judge(history) if one.key is not None}
     history.hidden_topics = hidden_topics([Fault(0, kind, state_path(*key)) for key in led])
     assert bool(judge(history)) == is_found
+
+
+@pytest.mark.parametrize(("kind", "is_found"), [(HIDE, False), (STATE, True)])
+def test_a_state_that_may_not_be_read_is_read_after_its_notification_went(kind: str, *, is_found: bool) -> None:
+    history = a_good_history()
+    with_states_read_late(history)
+    begun_ms = history.commits[0].at_ms
+    for path in (state_path("orders", 0), state_path("nowhere", 7)):  # the notification names both
+        history.faults.append(Fault(begun_ms, kind, path, lasts_ms=600_000))
+    assert (EFFECT in {one.rule for one in judge(history)}) == is_found
 
 
 @pytest.mark.parametrize("violate", HARMLESS)

@@ -6,11 +6,14 @@ import json
 
 from controller.core.operations import Set
 from tests.fakes.acls import OPEN, READ, grant_to_all
-from tests.faults.hostile import LOCK
+from tests.faults.hostile import LOCK, REWRITE_ID
+from tests.faults.simulate.hostile import HOSTILE
 from tests.faults.simulate.member import SESSION_TIMEOUT_MS
 from tests.faults.story import Stage, staged
 
 PATH = "/brokers/topics/orders"
+#: of the topics that faults are drawn for
+ALPHA = "/brokers/topics/alpha"
 
 
 def znode(stage: Stage, path: str = PATH) -> dict[str, object]:
@@ -43,10 +46,44 @@ async def succeeded(stage: Stage, dead: int) -> None:
     await stage.until(lambda: stage.cluster.seat_id not in (None, dead), "a successor")
 
 
+def rewrite_an_id(stage: Stage, path: str) -> object:
+    """As a hostile tool. Returns the id before."""
+    before = id_of(stage, path)
+    while id_of(stage, path) == before:
+        HOSTILE[REWRITE_ID](stage.player, stage.player.random)
+    return before
+
+
 def strays_on(stage: Stage, broker_id: int) -> int:
     broker = stage.cluster.members[broker_id].broker
     assert broker is not None
     return len(broker.replicas.strays)
+
+
+def test_a_controller_that_knows_the_id_writes_it_over_another_one() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.create("alpha", {0: (1, 2, 3)})
+        await stage.rest()
+        before = rewrite_an_id(stage, ALPHA)
+        await stage.until(lambda: id_of(stage, ALPHA) == before, "its id is written again")
+        assert [strays_on(stage, one) for one in (1, 2, 3)] == [0, 0, 0]
+        await stage.rest()
+
+    assert staged(scene).findings == []
+
+
+def test_a_tool_takes_another_id_back_before_a_controller_can_believe_it() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.create("alpha", {0: (1, 2, 3)})
+        await stage.rest()
+        dead, before = stage.controller.broker_id, rewrite_an_id(stage, ALPHA)
+        stage.kill(dead)
+        await succeeded(stage, dead)
+        assert id_of(stage, ALPHA) == before
+        stage.start(dead)
+        await stage.rest()
+
+    assert staged(scene).findings == []
 
 
 def test_a_successor_asks_brokers_for_the_id_and_writes_the_same_one() -> None:

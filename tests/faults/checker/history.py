@@ -227,6 +227,8 @@ class History(msgspec.Struct):
     lost_lines: bool = False
     #: topics that controllers were not allowed to read for a while: ZooKeeper's history says nothing of ACLs
     hidden_topics: frozenset[str] = frozenset()
+    #: topics to which a tool gave this other id, while a controller knew theirs
+    rewritten_ids: frozenset[tuple[str, str]] = frozenset()
     #: whether moments of different processes can be compared
     has_true_clocks: bool = True
     #: None: brokers keep none

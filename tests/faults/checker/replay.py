@@ -127,6 +127,8 @@ class World(msgspec.Struct):
     #: None: it is not there, or is malformed
     epoch: int | None = None
     claimed: int = 0
+    #: topics with ids that a tool gave them, which no process believes
+    rewritten_ids: frozenset[tuple[str, str]] = frozenset()
 
     def is_live(self, broker_id: int, at_ms: int, slack_ms: int) -> bool:
         """Registered now, or so lately that a controller may not have heard."""
@@ -155,7 +157,7 @@ class World(msgspec.Struct):
 def replay(history: History) -> Iterator[tuple[Step, World]]:
     """Step by step; the world is as of after the step, and changes with the next one."""
     history.check_order()
-    world = World()
+    world = World(rewritten_ids=history.rewritten_ids)
     for commit in history.commits:
         yield _take(world, commit), world
 
@@ -234,6 +236,8 @@ def _note_topic(world: World, step: Step, name: str, node: _Node | None) -> None
     known = world.topics.get(name)
     if after is None and node is not None and known is not None and known.incarnation == node.czxid:
         return  # spoiled by an operator: all that believe in it keep the last content
+    if after is not None and known is not None and (name, after.topic_id) in world.rewritten_ids:
+        after = after._replace(topic_id=known.topic_id)
     was_led = any(key[0] == name for key in world.last_states)
     is_same = after is not None and known is not None and known.incarnation == after.incarnation
     if after is not None and known is not None and is_same and was_led and not after.topic_id:

@@ -15,6 +15,7 @@ from tests.faults.checker.readings import Kind, Readings
 from tests.faults.checker.replay import Key, Registration, topic_of
 from tests.faults.checker.replay_facts import Known, RunRule, Tenure, Value
 from tests.faults.checker.rules_lists import LEAD
+from tests.faults.checker.slow_faults import is_forbidden
 from tests.faults.checker.writers import Wrong
 
 ISR_CHANGES: Final = "/isr_change_notification/"
@@ -44,14 +45,15 @@ class Removal(NamedTuple):
 
 def s31_notifications_go_after_the_announced_node_was_read(history: History, known: Known) -> Iterator[Wrong]:
     """By the removing controller, in an answer that it had before it asked for their removal. A missing node has not to
-    be read, and a malformed notification announces nothing."""
+    be read, nor one that may not be read, which is tried again; a malformed notification announces nothing."""
     if history.readings is None:
         return
     removals = [*_removals(history, known, ISR_CHANGES), *_removals(history, known, CONFIG_CHANGES)]
     readings = Readings(history.readings if removals else ())
     for one in removals:
         for path in _announced_by(one):
-            if not one.read(readings, "data", path) and not _is_seen_missing(readings, known, one, path):
+            is_seen = one.read(readings, "data", path) or _is_seen_missing(readings, known, one, path)
+            if not is_seen and not is_forbidden(history, (path,), one.at_ms):
                 text = f"{one.path} was removed at {one.zxid:#x} in epoch {one.tenure.epoch}"
                 yield None, f"{text}, and {path}, which it announced at {one.made.zxid:#x}, was not read before"
 

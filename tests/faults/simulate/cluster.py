@@ -20,7 +20,7 @@ from controller.core.project.lines import Line
 from tests.faults.checker.commits import from_ops
 from tests.faults.checker.history import BrokerRequest, Call, End, Fault, History, Lag, Rpc, object_of
 from tests.faults.checker.replay import Topic, topic_of
-from tests.faults.hostile import hidden_topics
+from tests.faults.hostile import hidden_topics, rewritten_ids
 from tests.faults.simulate.client import SimClient
 from tests.faults.simulate.decoded_requests import ASKED, TOLD, broker_request_of, rpc_of
 from tests.faults.simulate.delays import ENDS_WITHIN_MS
@@ -261,6 +261,7 @@ class SimCluster:
             ended_ms=self.ended_ms,
             ends_within_ms=ENDS_WITHIN_MS,
             hidden_topics=hidden_topics(self.faults),
+            rewritten_ids=rewritten_ids(self.faults),
             records=None if self.records is None else self.records.evidence,
             end=end,
         )

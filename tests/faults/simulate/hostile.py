@@ -10,6 +10,7 @@ from functools import partial
 from random import Random
 from typing import Final
 
+from controller.core.decide.topic_ids import draw_topic_id
 from controller.core.operations import Create, Delete, Op, Set
 from controller.core.project.znodes import CONTROLLER, CONTROLLER_EPOCH, ISR_NOTIFICATIONS, state_path, topic_path
 from tests.fakes.acls import ALL, OPEN, READ, grant_to_all
@@ -120,6 +121,35 @@ def _drop_id(player: Player, draw: Random) -> None:
         _commit(player, [Set(path, data, -1)], with_seat=with_seat)
 
 
+def _rewrite_id(player: Player, draw: Random) -> None:
+    """Give a topic another id, while a controller knows its own. An id that a controller finds as it begins is an
+    operator's word, so the tool takes it back in the moment in which the seat falls vacant."""
+    cluster, zookeeper, path = player.cluster, player.cluster.zookeeper, topic_path(draw.choice(TOPICS))
+    others = [object_of(zookeeper.read(topic_path(one)) or b"").get("topic_id") for one in TOPICS]
+    topic_id = draw.choice([draw_topic_id(draw), *(one for one in others if one)])
+    node, length_s = zookeeper.tree.nodes.get(path), draw.choice(LENGTHS_S)
+    data = None if node is None else hostile.with_id(node.data, topic_id)
+    if node is None or data is None or _is_harmed(player, path) or cluster.seat_id not in cluster.active_ids:
+        return
+    what, made, own_id = f"{hostile.REWRITE_ID}: {path}", node.czxid, object_of(node.data)["topic_id"]
+
+    def take_back() -> None:
+        cluster.loop.call_soon(repair, player, what)
+
+    def put_right() -> None:
+        zookeeper.on_vacant.remove(take_back)
+        now = zookeeper.tree.nodes.get(path)
+        right = None if now is None or now.czxid != made else hostile.with_id(now.data, own_id)
+        if now is not None and right is not None:
+            zookeeper.commit(0, [Set(path, right, now.version)])
+
+    zookeeper.on_vacant.append(take_back)
+    cluster.spoiled[what] = put_right
+    cluster.fault(hostile.REWRITE_ID, f"{path} {topic_id}", lasts_s=length_s)
+    player.later(length_s, lambda: repair(player, what))
+    zookeeper.commit(0, [Set(path, data, node.version)])
+
+
 def _erase_states(player: Player, draw: Random) -> None:
     """Delete partition states, which have no watch. A tool announces the change, or the next controller finds them
     gone."""
@@ -155,5 +185,6 @@ HOSTILE: Final[dict[str, Inflict]] = {
     **{kind: partial(_forbid, kind=kind)
        for kind in (hostile.HIDE, hostile.LOCK, hostile.HIDE_SEAT, hostile.LOCK_SEAT)},
     hostile.REFUSE: _refuse, hostile.DISOBEY: _disobey, hostile.REMOVE: _remove, hostile.SPOIL_EPOCH: _spoil_epoch,
-    hostile.DELETE_EPOCH: _delete_epoch, hostile.DROP_ID: _drop_id, hostile.ERASE_STATES: _erase_states,
+    hostile.DELETE_EPOCH: _delete_epoch, hostile.DROP_ID: _drop_id, hostile.REWRITE_ID: _rewrite_id,
+    hostile.ERASE_STATES: _erase_states,
 }  # fmt: skip

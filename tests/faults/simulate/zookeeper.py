@@ -5,10 +5,14 @@ The way between it and its clients is theirs (`client.py`). It never decides whe
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from random import Random
 
-from controller.core.operations import Delete
+from controller.core.operations import Delete, Op
+from controller.core.project.znodes import CONTROLLER
+from controller.zookeeper.port import TransactionAnswer
 from tests.fakes.client import FakeClient
+from tests.fakes.tree import RequestContext
 from tests.fakes.zookeeper import FakeZooKeeper
 from tests.faults.simulate.client import SimClient
 from tests.faults.simulate.loop import Clock, Process
@@ -23,6 +27,8 @@ class SimZooKeeper(FakeZooKeeper):
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)  # type: ignore[arg-type]
         self.ledger = Ledger()
+        #: called in the moment in which the seat falls vacant
+        self.on_vacant: list[Callable[[], None]] = []
 
     def connect_for(
         self,
@@ -42,6 +48,13 @@ class SimZooKeeper(FakeZooKeeper):
         client.open(process, random, self.ledger)
         self.clients.append(client)
         return client
+
+    def commit(self, session_id: int, ops: Sequence[Op], asker: RequestContext | None = None) -> TransactionAnswer:
+        answer = super().commit(session_id, ops, asker)
+        if answer.refused is None and any(isinstance(op, Delete) and op.path == CONTROLLER for op in ops):
+            for call in self.on_vacant:
+                call()
+        return answer
 
     def end_ephemerals(self, session_id: int) -> None:
         if paths := self.tree.ephemerals_of(session_id):
