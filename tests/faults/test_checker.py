@@ -17,7 +17,7 @@ from tests.faults.checker.replay_facts import Written
 from tests.faults.checker.rules_admin_requests import s26_preferred_elections_name_the_first_replica
 from tests.faults.checker.verdict import RUN_RULES, STEP_RULES, judge, report
 from tests.faults.hostile import HIDE, LOCK, REMOVE, hidden_topics
-from tests.faults.nonsense import STATE
+from tests.faults.malformed_znodes import STATE
 from tests.faults.simulate.rest import unrest
 from tests.faults.story import Stage, staged
 from tests.faults.violations import BAD, MORE, Violation, a_good_history, states_in, with_state, without
