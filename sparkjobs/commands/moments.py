@@ -78,7 +78,7 @@ def explain_at(which: str, named: tuple[str, ...], at_ms: int, output: str, **gi
     """How a partition stood, who could lead it, and what had been done to it: exactly, from records.
 
     RECORDS are folders with ZooKeeper's transaction logs and snapshots or KRaft's __cluster_metadata-0, of any number
-    of nodes; or a file with what kafka-topics --describe printed.
+    of nodes; a file with what kafka-topics --describe printed; or zookeeper://HOST:PORT/CHROOT, as it is now.
     """
     topic, _, number = which.rpartition("-")
     if not topic or not number.isdecimal():
@@ -190,7 +190,7 @@ def kill(words: tuple[str, ...], at_ms: int, output: str, **given: Any) -> None:
     """If these brokers had died then: which partitions would be without a leader, and who would lead the others?
 
     Numbers are brokers, all other words RECORDS: folders with ZooKeeper's transaction logs and snapshots or KRaft's
-    __cluster_metadata-0, or a file with what kafka-topics --describe printed.
+    __cluster_metadata-0, a file with what kafka-topics --describe printed, or zookeeper://HOST:PORT/CHROOT.
     """
     brokers = sorted({int(one) for one in words if one.isdecimal()})
     named = [one for one in words if not one.isdecimal()]

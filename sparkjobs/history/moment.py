@@ -1,4 +1,5 @@
-"""A cluster as of a moment, from files: a record, a snapshot alone, or the output of `kafka-topics --describe`.
+"""A cluster as of a moment: from a record, a snapshot alone, a live ZooKeeper, or the output of `kafka-topics
+--describe`.
 
 Histories are found by the files' content and told by cluster. `kafka-topics --describe`, of any release, says of a
 broker only that it leads or is in sync. These brokers are taken to live, where the partition has a leader. It does not
@@ -26,6 +27,7 @@ from sparkjobs.records import RecordError
 from sparkjobs.records.found import Source, find_records
 from sparkjobs.records.kraft_history import KraftHistory, kraft_history
 from sparkjobs.records.zookeeper_history import ZooKeeperHistory, zookeeper_history
+from sparkjobs.records.zookeeper_live import SCHEME, live_tree
 from sparkjobs.tables.record import RECORD, RecordSource
 from sparkjobs.tables.silver import Row
 
@@ -240,6 +242,8 @@ def moment_of(
     of: Name | None = None,
 ) -> Moment:
     """As of a time; None: the end. Raises RecordError where that cannot be told."""
+    if any(one.startswith(SCHEME) for one in named):
+        return _of_live(named, at_ms, of)
     described = _described(named)
     if described is not None:
         return Moment(described, f"{named[0]}, printed by kafka-topics --describe", [], None)
@@ -256,6 +260,18 @@ def moment_of(
     return Moment(replay.cluster, _rests_on(history), list(past), replay.next_ms)
 
 
+def _of_live(named: Sequence[str], at_ms: int | None, of: Name | None) -> Moment:
+    if len(named) > 1:
+        raise RecordError("name a live ZooKeeper alone, without files")
+    if at_ms is not None:
+        raise RecordError("a live ZooKeeper knows only the present: --at end; its log.* and snapshot.* know more")
+    live = live_tree(named[0])
+    replay = ZooKeeperReplay(live, live.chroot)
+    past = [(step, one) for step in replay.steps() for one in step.changes
+            if isinstance(one, PartitionStep) and one.name == of]  # fmt: skip
+    return Moment(replay.cluster, f"the live ZooKeeper at {live.servers}{live.chroot}", past, None)
+
+
 def the_history(named: Sequence[str], mode: str | None, chroot: str | None, at_ms: int | None = None) -> History:
     """The only one that fits; of a cluster that moved from ZooKeeper to KRaft, the one that was the truth then. Raises
     RecordError if there is none, or several."""
@@ -263,7 +279,7 @@ def the_history(named: Sequence[str], mode: str | None, chroot: str | None, at_m
     if not found:
         raise RecordError(
             "no record of ZooKeeper or KRaft is there: name folders with ZooKeeper's log.* and snapshot.*, KRaft's "
-            "__cluster_metadata-0, or a file with what kafka-topics --describe printed"
+            "__cluster_metadata-0, a file with what kafka-topics --describe printed, or zookeeper://HOST:PORT/CHROOT"
         )
     if len(found) == 2 and (moved := _imported(*found)) is not None:
         return found[1] if at_ms is None or at_ms >= moved else found[0]

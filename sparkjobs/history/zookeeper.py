@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from sparkjobs.history.cluster import (
     Broker,
@@ -27,7 +27,7 @@ from sparkjobs.history.cluster import (
     TopicStep,
 )
 from sparkjobs.records.zookeeper_files import Operation
-from sparkjobs.records.zookeeper_history import Bridge, ZooKeeperHistory
+from sparkjobs.records.zookeeper_history import Bridge
 
 _ROOTS: Final = re.compile(r"(?P<chroot>(?:/[^/]+)*?)/brokers/(?:ids|topics)(?:/|$)")
 _STATE: Final = re.compile(r"/brokers/topics/(?P<topic>[^/]+)/partitions/(?P<number>\d{1,9})/state", re.ASCII)
@@ -42,10 +42,16 @@ _BEYOND: Final = re.compile(
 _DELETION: Final = re.compile(r"/admin/delete_topics/(?P<topic>[^/]+)")
 
 
+class Told(Protocol):
+    """Transactions in their order, and snapshots that stand in for some of them."""
+
+    def steps(self) -> Iterator[Sequence[Operation] | Bridge]: ...
+
+
 class ZooKeeperReplay:
     """Walks through a history once."""
 
-    def __init__(self, history: ZooKeeperHistory, chroot: str = "") -> None:
+    def __init__(self, history: Told, chroot: str = "") -> None:
         self.cluster = Cluster("zookeeper")
         self.next_ms: int | None = None
         self.unknown: dict[str, int] = {}  # znodes with content that Kafka does not write, and how often each occurs
@@ -304,7 +310,7 @@ class ZooKeeperReplay:
                 yield ConfigStep(target, key, old.get(key), settings.get(key))
 
 
-def chroots_in(history: ZooKeeperHistory) -> list[str]:
+def chroots_in(history: Told) -> list[str]:
     """Where clusters of Kafka lie in the tree; "" is the root."""
     found: set[str] = set()
     for one in history.steps():

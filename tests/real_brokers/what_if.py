@@ -1,10 +1,10 @@
 """`make what-if CASES=20 SEED=`: what-if against the truth, on real clusters of both kinds.
 
 A cluster of four brokers, Kafka 3.9 in ZooKeeper mode or 4.3 in KRaft mode, goes through drawn cases. Each makes
-topics, ends and starts some brokers, asks `klamm what-if kill` of the record and of the output of `kafka-topics
---describe`, and does exactly that: SIGKILL, one broker after the other, or SIGTERM in the order that was called safe.
-Leaders, ISRs and eligible replicas are then those that were predicted for this order of deaths, and all other
-partitions stand as before. A case is left to the next as it ends, so the dead are of all ages.
+topics, ends and starts some brokers, asks `klamm what-if kill` of the record, of the live ZooKeeper and of the output
+of `kafka-topics --describe`, and does exactly that: SIGKILL, one broker after the other, or SIGTERM in the order that
+was called safe. Leaders, ISRs and eligible replicas are then those that were predicted for this order of deaths, and
+all other partitions stand as before. A case is left to the next as it ends, so the dead are of all ages.
 
 The truth is read without the code under test: from the state znodes by kazoo, and by Kafka's own tool.
 """
@@ -132,7 +132,10 @@ class ZooKeeperMode:
         await (self.brokers[broker].kill() if act == "kill" else self.brokers[broker].stop())
 
     def sources(self) -> dict[str, list[str]]:
-        return {"record": [str(self.server.data_dir), "--chroot", "/kafka"]}
+        return {
+            "record": [str(self.server.data_dir), "--chroot", "/kafka"],
+            "live": [f"zookeeper://{self.server.address}/kafka"],
+        }
 
     async def seen(self) -> dict[Name, Stand]:
         return await self.truth()
@@ -367,7 +370,7 @@ class Player:
         path.write_text(text := await described(subject))
         before = states_in(text) if subject.kind == "kraft" else await subject.truth()
         sources["described"] = [str(path)]
-        answers = {name: asked(case.order, words) for name, words in sources.items()}
+        answers = {name: await asyncio.to_thread(asked, case.order, words) for name, words in sources.items()}
         order = case.order
         if case.act == "stop":
             order = [one for one in answers["record"]["safe_order"] if one in case.order]
