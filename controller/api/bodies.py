@@ -27,7 +27,7 @@ from controller.api.counts import (
 from controller.api.ports import ClusterView, ControllerHandle, TopicView
 from controller.api.problems import ProblemError, invalid
 from controller.api.warnings import warnings_of
-from controller.base.config import LIMITS
+from controller.base.config import LIMITS, BrokerConfig
 from controller.core.belief.cluster import Cluster
 from controller.core.events import CreateTopicAsked
 from controller.core.model import Int32, Replicas
@@ -48,7 +48,8 @@ Assignment = Annotated[dict[Int32, ReplicaIds], LISTED]
 
 
 class CreateTopicBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """POST /v1/topics: by counts, or by an explicit assignment."""
+    """POST /v1/topics: by counts, or by an explicit assignment. Counts that are left out are the controller's
+    `num.partitions` and `default.replication.factor`."""
 
     name: str
     partitions: Int32 | None = None
@@ -265,14 +266,15 @@ def partition_body(topic: str, row: PartitionRow, live_ids: Collection[int]) -> 
     )
 
 
-def creation_for(body: CreateTopicBody) -> CreateTopicAsked:
-    """The request to the controller; whether it can be granted is for the core to say."""
-    by_counts = body.partitions is not None and body.replication_factor is not None
-    if body.assignment is None and not by_counts:
-        raise invalid("give partitions and replication_factor, or an assignment")
-    if body.assignment is not None and (body.partitions is not None or body.replication_factor is not None):
+def creation_for(body: CreateTopicBody, config: BrokerConfig) -> CreateTopicAsked:
+    """Returns the request to the controller. Counts that are not given are those of the configuration."""
+    if body.assignment is None:
+        partitions = config.num_partitions if body.partitions is None else body.partitions
+        factor = config.default_replication_factor if body.replication_factor is None else body.replication_factor
+        return CreateTopicAsked(body.name, partitions, factor, None, body.configs)
+    if body.partitions is not None or body.replication_factor is not None:
         raise invalid("give either an assignment or partitions and replication_factor, not both")
-    return CreateTopicAsked(body.name, body.partitions, body.replication_factor, body.assignment, body.configs)
+    return CreateTopicAsked(body.name, None, None, body.assignment, body.configs)
 
 
 _T = TypeVar("_T")

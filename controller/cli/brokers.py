@@ -16,7 +16,7 @@ from controller.cli.options import (
     url_option,
     watch_option,
 )
-from controller.cli.output import Column, Item, emit, emit_items
+from controller.cli.output import Column, Item, RefusedError, emit, emit_items
 
 if TYPE_CHECKING:
     from controller.cli.remote import Remote
@@ -83,7 +83,10 @@ def forget(broker: int, timeout_ms: int, url: str | None, output: str) -> None:
     from controller.cli.remote import ask_cluster  # noqa: PLC0415
 
     async def question(remote: Remote) -> Any:
-        return (await remote.write(f"/v1/brokers/{broker}", {}, timeout_ms, "DELETE"))[1]
+        answer = (await remote.write(f"/v1/brokers/{broker}", {}, timeout_ms, "DELETE"))[1]
+        if not (answer.get("was_known", True) or remote.has_repeated):
+            raise RefusedError(404, "BROKER_ID_NOT_REGISTERED", f"there is no broker {broker}")
+        return answer
 
     document: dict[str, Any] = ask_cluster(url, question)
     emit(output, document, lambda _: click.echo(f"broker {broker} is forgotten"), [broker])

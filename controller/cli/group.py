@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, Final
 
 import click
@@ -13,21 +12,25 @@ import click
 from controller.cli.options import example
 from controller.cli.output import WrongUsageError
 
-#: each has `register(group)`; none imports at its top a module that only a running command needs
-MODULES: Final = (
-    "lab",
-    "run",
-    "status",
-    "topics",
-    "partitions",
-    "brokers",
-    "configs",
-    "reassign",
-    "drains",
-    "insights",
-    "events",
-    "logs",
-)
+#: modules by the heading of their commands in the help. Each module has `register(group)`; none imports at its top a
+#: module that only a running command needs
+SECTIONS: Final = {
+    "A cluster on this machine": ("lab",),
+    "The running cluster": (
+        "status",
+        "topics",
+        "partitions",
+        "brokers",
+        "configs",
+        "reassign",
+        "drains",
+        "insights",
+        "events",
+    ),
+    "Logs and records": ("logs",),
+    "Processes of their own, and real Kafka brokers": ("run",),
+}
+OTHERS: Final = "Help"
 
 
 @contextmanager
@@ -56,10 +59,39 @@ class KlammGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)  # in the order of a tour, not of the alphabet
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        shown = {name: command for name, command in self.commands.items() if not command.hidden}
+        width = formatter.width - 6 - max(map(len, shown))
+        for section in dict.fromkeys(map(section_of, shown)):
+            with formatter.section(section):
+                formatter.write_dl(
+                    [
+                        (name, command.get_short_help_str(width))
+                        for name, command in shown.items()
+                        if section_of(name) == section
+                    ]
+                )
+
+
+def section_of(command: str) -> str:
+    """Returns the heading of a command in the help."""
+    return _sections.get(command, OTHERS)
+
+
+def _say_version(ctx: click.Context, param: click.Parameter, is_asked: bool) -> None:
+    if is_asked:
+        from importlib.metadata import version  # noqa: PLC0415
+
+        click.echo(f"klamm {version('klamm')}")
+        ctx.exit()
+
 
 @click.group(
     cls=KlammGroup,
     context_settings={"auto_envvar_prefix": "KLAMM", "help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_say_version, help="Show the version."
 )
 def klamm() -> None:
     """A Kafka controller you can run, break, watch and measure.
@@ -82,7 +114,9 @@ def completion(ctx: click.Context, shell: str) -> None:
     click.echo(kind(ctx.find_root().command, {}, "klamm", "_KLAMM_COMPLETE").source())
 
 
-for _module in MODULES:
-    if find_spec(f"controller.cli.{_module}") is not None:
+_sections: dict[str, str] = {}
+for _section, _modules in SECTIONS.items():
+    for _module in _modules:
         import_module(f"controller.cli.{_module}").register(klamm)
+        _sections |= {name: _section for name in klamm.commands if name not in _sections}
 klamm.add_command(completion)

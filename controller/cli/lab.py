@@ -7,24 +7,31 @@ owns the words only. The supervisor acts (`brokerstub/lab/troubles.py`), and `br
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import SystemRandom
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
+from click.core import ParameterSource
 
 from controller.cli.options import Duration, example, output_option, show_repeatedly, watch_option
 from controller.cli.output import CliError, Column, Item, UnreachableClusterError, emit, print_table
 
+if TYPE_CHECKING:
+    from brokerstub.lab.bodies import Order
+
+#: in the place of a broker's id
+CONTROLLER: Final = "controller"
 TRY_NEXT: Final = (
     ("status", "who is the controller, is all well?"),
     ("topics create orders --partitions 6 --replication-factor 3", "something to lead"),
-    ("kill 1", "and watch the others take over; `start 1` brings it back"),
+    ("kill controller", "and watch another broker take over; `start N` brings it back"),
     ("down", "end everything; data and logs stay"),
 )
 
@@ -39,15 +46,17 @@ class Verb(NamedTuple):
 
 
 VERBS: Final = {
-    "kill": Verb("SIGKILL: broker N is gone at once.", "was killed", "does not run"),
-    "stop": Verb("SIGTERM: broker N shuts down in an orderly way.", "has stopped", "does not run"),
-    "start": Verb("Start broker N again.", "was started", "runs already"),
-    "freeze": Verb("SIGSTOP: broker N stands still, its connections stay open.", "is frozen", "is frozen already"),
-    "thaw": Verb("SIGCONT: frozen broker N goes on.", "goes on", "is not frozen"),
-    "cut": Verb("Cut broker N from ZooKeeper, or from another broker.", "is cut from {}", "is cut from {} already"),
-    "heal": Verb("Undo every cut of broker N.", "reaches {} again", "is cut from nobody"),
-    "break-disk": Verb("A log directory of broker N fails.", "has lost a log directory", "has lost that one already"),
-    "mend-disk": Verb("Log directories of broker N are repaired.", "has its log directories again", "misses none"),
+    "kill": Verb("SIGKILL: brokers N are gone at once.", "was killed", "does not run"),
+    "stop": Verb("SIGTERM: brokers N shut down in an orderly way.", "has stopped", "does not run"),
+    "start": Verb("Start brokers N again.", "was started", "runs already"),
+    "freeze": Verb("SIGSTOP: brokers N stand still, their connections stay open.", "is frozen", "is frozen already"),
+    "thaw": Verb("SIGCONT: frozen brokers N go on.", "goes on", "is not frozen"),
+    "cut": Verb("Cut brokers N from ZooKeeper, or from another broker.", "is cut from {}", "is cut from {} already"),
+    "heal": Verb("Undo every cut of brokers N.", "reaches {} again", "is cut from nobody"),
+    "break-disk": Verb(
+        "A log directory of each broker N fails.", "has lost a log directory", "has lost that one already"
+    ),
+    "mend-disk": Verb("Log directories of brokers N are repaired.", "has its log directories again", "misses none"),
 }
 
 var_option = click.option(
@@ -99,20 +108,24 @@ def explained() -> Iterator[None]:
 @click.option("--timeout", "timeout_ms", type=Duration(), default="60s", show_default=True, help="To become healthy.")
 @click.option("--broker-command", hidden=True, help="What runs as a broker, for tests.")
 @var_option
+@click.pass_context
 def up(
-    properties: tuple[str, ...], timeout_ms: int, var: Path, no_records: bool, kafka_port_base: int, **settings: Any
+    ctx: click.Context,
+    /,
+    properties: tuple[str, ...],
+    timeout_ms: int,
+    var: Path,
+    no_records: bool,
+    kafka_port_base: int,
+    **settings: Any,
 ) -> None:
     """Start a cluster on this machine and wait until it is healthy. When one runs already, nothing changes."""
     from brokerstub.lab import remote  # noqa: PLC0415
-    from brokerstub.lab.settings import LabSettings, owner_pid, properties_for, read_lab_file  # noqa: PLC0415
+    from brokerstub.lab.settings import LabSettings, owner_pid, properties_for  # noqa: PLC0415
 
     with explained():
         if (pid := owner_pid(var)) is not None:
-            click.echo(f"A lab runs in {var} already (process {pid}); nothing was changed.")
-            if (found := read_lab_file(var)) is not None:
-                click.echo(f"The dashboard: {found.dashboard_url}")
-                if found.bootstrap_servers is not None:
-                    click.echo(f"Bootstrap servers: {found.bootstrap_servers}")
+            _say_running(ctx, pid, var)
             return
         started = time.monotonic()
 
@@ -128,9 +141,34 @@ def up(
             click.echo(f"Bootstrap servers, for Kafka's clients: {lab.bootstrap_servers}")
         click.echo("\nTry next:")
     name = _own_name()
+    if _is_given(ctx, "var"):
+        click.echo(f"  export KLAMM_VAR={shlex.quote(str(var))}")
     width = max(len(words) for words, _ in TRY_NEXT)
     for words, purpose in TRY_NEXT:
         click.echo(f"  {name} {words:<{width}}  # {purpose}")
+
+
+def _is_given(ctx: click.Context, option: str) -> bool:
+    """Returns whether the option was typed, or is in the environment for this command alone."""
+    return ctx.get_parameter_source(option) is ParameterSource.COMMANDLINE
+
+
+def _say_running(ctx: click.Context, pid: int, var: Path) -> None:
+    """Raises CliError where another lab was asked for than runs."""
+    from brokerstub.lab.settings import read_lab_file  # noqa: PLC0415
+
+    found = read_lab_file(var)
+    brokers = ctx.params["brokers"]
+    if found is not None and _is_given(ctx, "brokers") and brokers != len(found.brokers):
+        raise CliError(
+            f"a lab of {len(found.brokers)} brokers runs in {var}, and not of {brokers}; nothing was changed; "
+            "`klamm down` ends it, or give another directory with --var and other ports"
+        )
+    click.echo(f"A lab runs in {var} already (process {pid}); nothing was changed.")
+    if found is not None:
+        click.echo(f"The dashboard: {found.dashboard_url}")
+        if found.bootstrap_servers is not None:
+            click.echo(f"Bootstrap servers: {found.bootstrap_servers}")
 
 
 @click.command(short_help="End the local cluster.", epilog=example("klamm down"))
@@ -159,31 +197,72 @@ def ps(output: str, watch: bool, var: Path) -> None:
     sys.exit(show_repeatedly(show, watch=watch))
 
 
+class BrokerName(click.ParamType[int | str]):
+    """A broker's id, or the word `controller`."""
+
+    name = "broker"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        if value == CONTROLLER:
+            return CONTROLLER
+        if not (isinstance(value, str) and value.isdecimal() and value.isascii() and int(value) > 0):
+            self.fail(f"{value!r} is no broker; give its id, such as 1, or the word {CONTROLLER}", param, ctx)
+        return int(value)
+
+
 def _command_for(name: str, verb: Verb) -> click.Command:
-    def callback(broker: int, var: Path, **more: Any) -> None:
-        from brokerstub.lab import remote  # noqa: PLC0415
+    def callback(brokers: tuple[int | str, ...], var: Path, **more: Any) -> None:
         from brokerstub.lab.bodies import Order  # noqa: PLC0415
 
-        order = Order(broker, **more)
-        if order.one_way and order.peer is None:
+        if more.get("one_way") and more.get("peer") is None:
             raise click.UsageError("--one-way needs --from: which broker is not to hear it")
         with explained():
-            done = remote.order(var, name, order)
-        other = "everybody" if name == "heal" else "ZooKeeper"
-        other = other if order.peer is None else f"broker {order.peer}" + (", one way" if order.one_way else "")
-        if not done.changed:
-            click.echo(f"broker {broker} {verb.idle.format(other)}; it is {done.process.state}")
-            return
-        text = verb.done if name != "stop" or done.process.state == "stopped" else "did not stop in time: killed"
-        tail = f" (process {done.process.pid}, {done.process.address})" if name == "start" else ""
-        tail += f" for {order.for_ms / 1000:g} s" if order.for_ms is not None else ""
-        click.echo(f"broker {broker} {text.format(other)}{tail}")
+            for broker in _ids_of(brokers, var):
+                _carry_out(name, verb, Order(broker, **more), var)
 
-    command: Callable[..., Any] = var_option(click.argument("broker", metavar="N", type=click.IntRange(1))(callback))
+    argument = click.argument("brokers", metavar="N...", type=BrokerName(), nargs=-1, required=True)
+    command: Callable[..., Any] = var_option(argument(callback))
     for option in _options_for(name):
         command = option(command)
     words = "klamm freeze 2 --for 10s" if name == "freeze" else f"klamm {name} 2"
-    return click.command(name, help=verb.help, epilog=example(words))(command)
+    own = "By the word `controller`, N is the broker that is the controller now."
+    return click.command(name, help=f"{verb.help}\n\n{own}", short_help=verb.help, epilog=example(words))(command)
+
+
+def _ids_of(brokers: Sequence[int | str], var: Path) -> list[int]:
+    """Returns the ids, each once. Raises CliError where one of them is no broker of the lab: then nothing is done."""
+    from brokerstub.lab import remote  # noqa: PLC0415
+
+    ids = [_controller_id(var) if isinstance(one, str) else one for one in brokers]
+    known = remote.found(var).brokers
+    if strangers := [one for one in ids if str(one) not in known]:
+        raise CliError(f"there is no broker {strangers[0]} here, only {', '.join(known)}; nothing was done")
+    return list(dict.fromkeys(ids))
+
+
+def _controller_id(var: Path) -> int:
+    from controller.cli.remote import ask_cluster  # noqa: PLC0415
+
+    controller = ask_cluster(None, lambda remote: remote.controller(), var=var)
+    if controller["phase"] != "active":
+        raise CliError("there is no active controller now; `klamm wait --for controller` waits for one")
+    return int(controller["broker_id"])
+
+
+def _carry_out(name: str, verb: Verb, order: Order, var: Path) -> None:
+    """Have the supervisor do it, and say what became of it."""
+    from brokerstub.lab import remote  # noqa: PLC0415
+
+    done = remote.order(var, name, order)
+    other = "everybody" if name == "heal" else "ZooKeeper"
+    other = other if order.peer is None else f"broker {order.peer}" + (", one way" if order.one_way else "")
+    if not done.changed:
+        click.echo(f"broker {order.broker} {verb.idle.format(other)}; it is {done.process.state}")
+        return
+    text = verb.done if name != "stop" or done.process.state == "stopped" else "did not stop in time: killed"
+    tail = f" (process {done.process.pid}, {done.process.address})" if name == "start" else ""
+    tail += f" for {order.for_ms / 1000:g} s" if order.for_ms is not None else ""
+    click.echo(f"broker {order.broker} {text.format(other)}{tail}")
 
 
 def _options_for(name: str) -> list[Callable[..., Any]]:

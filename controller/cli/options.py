@@ -11,7 +11,8 @@ import click
 
 from controller.cli.output import CliError
 
-WATCH_INTERVAL_S: Final = 1.0
+#: where `--interval` keeps its seconds
+_INTERVAL: Final = "controller.cli.interval_s"
 FORMATS: Final = ("table", "wide", "json", "yaml", "name")
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "": 1_000, "m": 60_000, "h": 3_600_000}
 
@@ -56,7 +57,25 @@ def output_option(function: _F) -> _F:
 
 
 def watch_option(function: _F) -> _F:
-    return click.option("--watch", is_flag=True, help="Print again every second, until Ctrl-C.")(function)
+    """--watch, and how often; `show_repeatedly` gets the one, and finds the other."""
+    for option in (
+        click.option(
+            "--interval",
+            type=Duration(),
+            default="1s",
+            show_default=True,
+            expose_value=False,
+            callback=_keep_interval,
+            help="With --watch: how often.",
+        ),
+        click.option("--watch", is_flag=True, help="Print again and again, until Ctrl-C."),
+    ):
+        function = option(function)
+    return function
+
+
+def _keep_interval(ctx: click.Context, param: click.Parameter, value: int) -> None:
+    ctx.meta[_INTERVAL] = value / 1_000
 
 
 def timeout_option(function: _F) -> _F:
@@ -116,7 +135,7 @@ def partition_of(ctx: click.Context, param: click.Parameter, value: str) -> tupl
     return topic, int(number)
 
 
-def show_repeatedly(show: Callable[[], int], *, watch: bool, interval_s: float = WATCH_INTERVAL_S) -> int:
+def show_repeatedly(show: Callable[[], int], *, watch: bool) -> int:
     """Show once, or with --watch until interrupted; trouble in between is said and does not end the watching."""
     if not watch:
         return show()
@@ -127,6 +146,6 @@ def show_repeatedly(show: Callable[[], int], *, watch: bool, interval_s: float =
                 show()
             except CliError as error:
                 error.show()
-            time.sleep(interval_s)
+            time.sleep(click.get_current_context().meta[_INTERVAL])
     except KeyboardInterrupt:
         return 0

@@ -11,6 +11,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, Self
 
@@ -87,12 +88,17 @@ def emit_document(output: str, document: Item, names: Iterable[object]) -> None:
 def columns_for(items: Sequence[Item]) -> list[Column]:
     """A column per key; numbers to the right."""
     return [
-        Column(title_of(key), partial(_text_at, key), all(type(item[key]) in (int, float) for item in items))
+        Column(
+            title_of(key),
+            partial(_text_at, key),
+            not key.endswith("at_ms") and all(type(item[key]) in (int, float) for item in items),
+        )
         for key in items[0]
     ]
 
 
 def title_of(key: str) -> str:
+    key = "at" if key == "at_ms" else key
     return key.removeprefix("is_").replace("_", "-").upper()
 
 
@@ -114,7 +120,13 @@ def _is_table(value: object) -> bool:
 
 
 def _text_at(key: str, item: Item) -> str:
-    return text_of(item[key])
+    value = item[key]
+    return time_text(value) if key.endswith("at_ms") and isinstance(value, int) else text_of(value)
+
+
+def time_text(at_ms: int) -> str:
+    """A moment, with its date and its zone."""
+    return datetime.fromtimestamp(at_ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def print_table(columns: Sequence[Column], items: Iterable[Item], *, is_wide: bool = False) -> None:

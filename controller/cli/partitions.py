@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import click
 
@@ -76,6 +77,10 @@ def partitions(
     query: dict[str, object] = {key: value for key, value in wanted.items() if value is not None}
 
     async def question(remote: Remote) -> Any:
+        if topic is not None:
+            await remote.get(f"/v1/topics/{quote(topic, safe='')}")  # that it is there
+        if broker is not None:
+            await remote.get(f"/v1/brokers/{broker}")
         found: dict[tuple[str, int], Item] = {}
         for filters in [{**query, "state": state} for state in sorted(set(states))] or [query]:
             for partition in await remote.items("/v1/partitions", filters):

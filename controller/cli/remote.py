@@ -49,17 +49,17 @@ NOBODY: Final = -2
 _T = TypeVar("_T")
 
 
-def urls_for(url: str | None) -> Sequence[str]:
+def urls_for(url: str | None, var: Path | None = None) -> Sequence[str]:
     """Where to look: the address given, else the brokers of the local cluster, else where they usually are."""
     if url is not None:
         return [(url if "://" in url else f"http://{url}").rstrip("/")]
-    return list(lab_addresses().values()) or _USUAL_URLS
+    return list(lab_addresses(var).values()) or _USUAL_URLS
 
 
-def lab_addresses() -> Mapping[str, str]:
+def lab_addresses(var: Path | None = None) -> Mapping[str, str]:
     """Returns the addresses of the local cluster's processes, by name; none where there is no local cluster. Tokens are
     sent there, so the file must be this user's own, and the addresses local."""
-    lab = Path(os.environ.get("KLAMM_VAR", "var")) / "lab.json"
+    lab = (var or Path(os.environ.get("KLAMM_VAR", "var"))) / "lab.json"
     try:
         brokers = bodies.decode(trusted_bytes(lab), dict[str, Any])["brokers"]
         found = {str(name): str(address).rstrip("/") for name, address in brokers.items()}
@@ -73,8 +73,9 @@ def lab_addresses() -> Mapping[str, str]:
     return found
 
 
-def ask_cluster(url: str | None, question: Callable[[Remote], Awaitable[_T]]) -> _T:
-    """Run one conversation with the cluster to its end."""
+def ask_cluster(url: str | None, question: Callable[[Remote], Awaitable[_T]], *, var: Path | None = None) -> _T:
+    """Run one conversation with the cluster to its end. `var`: the directory of the local cluster, if not the usual
+    one."""
 
     try:
         secrets = secrets_from(os.environ)
@@ -82,7 +83,7 @@ def ask_cluster(url: str | None, question: Callable[[Remote], Awaitable[_T]]) ->
         raise WrongUsageError(str(error)) from None
 
     async def conversation() -> _T:
-        async with Remote(urls_for(url), secrets) as remote:
+        async with Remote(urls_for(url, var), secrets) as remote:
             return await question(remote)
 
     try:
@@ -127,6 +128,8 @@ class Remote:
         self._urls = urls
         self._secrets = secrets
         self._home: str | None = None
+        #: a write got no answer, or a bad one, and was sent again: what it finds done may be its own work
+        self.has_repeated = False
         self._client: HttpClient
 
     async def __aenter__(self) -> Self:
@@ -219,7 +222,7 @@ class Remote:
             if time.monotonic() >= deadline:
                 raise trouble
             await asyncio.sleep(RETRY_INTERVAL_MS / 1_000)
-            self._home = None
+            self._home, self.has_repeated = None, True
 
     async def events(self, path: str, last_id: str | None, *, is_patient: bool = False) -> AsyncIterator[Frame]:
         """The frames of a stream until it ends. Patient: a cluster that cannot be asked now has none, for now."""

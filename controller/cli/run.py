@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from controller.cli.options import example, output_option, timeout_option, url_option
-from controller.cli.output import Item, WrongUsageError, emit
+from controller.cli.output import Item, UnreachableClusterError, WrongUsageError, emit
 
 
 def register(group: click.Group) -> None:
@@ -167,7 +167,13 @@ def _asked(path: str, body: dict[str, Any], timeout_ms: int, url: str | None) ->
         return (await remote.write(path, body, timeout_ms))[1]
 
     of_lab = lab_addresses().get("controller")  # that of `make kafka-up`
-    document: dict[str, Any] = ask_cluster(url or of_lab or f"http://127.0.0.1:{HTTP_PORT}", question)
+    wanted = url or of_lab or f"http://127.0.0.1:{HTTP_PORT}"
+    try:
+        document: dict[str, Any] = ask_cluster(wanted, question)
+    except UnreachableClusterError as error:
+        reason = error.format_message().partition("; ")[0]
+        hint = "start a controller beside the brokers with `klamm controller`, or name one with --url"
+        raise UnreachableClusterError(f"{reason}; {hint}") from None
     return document
 
 
@@ -183,7 +189,8 @@ def _taken_text(document: Item) -> str:
     ]
     lines += [f"refused      {reason}" for reason in check["reasons"]]
     count = check["writes_count"]
-    lines.append(f"first writes {count or 'none: everything is as it should be'}")
+    none = "none" if check["reasons"] else "none: everything is as it should be"
+    lines.append(f"first writes {count or none}")
     lines += [f"             {path}" for path in check["writes"]]
     lines += [f"decided      {decision}" for decision in check["decisions"]]
     if document["taken"]:

@@ -20,7 +20,7 @@ from controller.cli.options import (
     url_option,
     watch_option,
 )
-from controller.cli.output import Column, Item, Progress, emit, emit_items, print_facts, print_table
+from controller.cli.output import Column, Item, Progress, RefusedError, emit, emit_items, print_facts, print_table
 from controller.cli.partitions import PARTITION_COLUMNS
 
 if TYPE_CHECKING:
@@ -119,8 +119,8 @@ def _emit_topic(output: str, document: dict[str, Any]) -> None:
 
 @topics.command(epilog=example("klamm topics create orders --partitions 6 --replication-factor 3"))
 @click.argument("name")
-@click.option("--partitions", type=int, help="How many partitions.")
-@click.option("--replication-factor", type=int, help="How many replicas each.")
+@click.option("--partitions", type=int, help="How many partitions; default: the controller's num.partitions.")
+@click.option("--replication-factor", type=int, help="How many replicas each; default: its default.replication.factor.")
 @click.option("--assignment", callback=assignment_of, help="Or who has what: 1:2,2:3 (partitions by comma).")
 @click.option("--config", "configs", multiple=True, callback=pairs_of, help="key=value; may be given several times.")
 @timeout_option
@@ -139,13 +139,12 @@ def create(
     """Create a topic. If it is there already and just so, nothing is changed; a failover meanwhile is waited out."""
     from controller.cli.remote import ask_cluster  # noqa: PLC0415
 
-    if assignment is None and (partitions is None or replication_factor is None):
-        raise click.UsageError("give --partitions and --replication-factor, or --assignment")
     if assignment is not None and (partitions is not None or replication_factor is not None):
         raise click.UsageError("--assignment says it all: leave out --partitions and --replication-factor")
     body: dict[str, Any] = {"name": name, "configs": configs}
     if assignment is None:
-        body |= {"partitions": partitions, "replication_factor": replication_factor}
+        counts = {"partitions": partitions, "replication_factor": replication_factor}
+        body |= {key: value for key, value in counts.items() if value is not None}
     else:
         body["assignment"] = {str(number): replicas for number, replicas in enumerate(assignment)}
     status, document = ask_cluster(url, lambda remote: _made(remote, "/v1/topics", body, name, timeout_ms))
@@ -225,11 +224,14 @@ def deletions(url: str | None, output: str, watch: bool) -> None:
 @click.command(epilog=example("klamm topics delete orders --wait"))
 @click.argument("name")
 @click.option("--abandon-offline", is_flag=True, help="Do not wait for brokers that are gone.")
+@click.option("--if-exists", is_flag=True, help="A topic that is not there is no mistake.")
 @click.option("--wait", is_flag=True, help="Until it is gone; Ctrl-C ends the waiting, not the deletion.")
 @timeout_option
 @url_option
 @output_option
-def delete(name: str, abandon_offline: bool, wait: bool, timeout_ms: int, url: str | None, output: str) -> None:
+def delete(
+    name: str, abandon_offline: bool, if_exists: bool, wait: bool, timeout_ms: int, url: str | None, output: str
+) -> None:
     """Delete a topic. The deletion goes on by itself; `klamm topics deletions` shows what it waits for."""
     from controller.cli.remote import ask_cluster  # noqa: PLC0415
 
@@ -237,7 +239,10 @@ def delete(name: str, abandon_offline: bool, wait: bool, timeout_ms: int, url: s
     query = "?abandon_offline=true" if abandon_offline else ""
 
     async def question(remote: Remote) -> Any:
-        return (await remote.write(f"{path_of(name)}{query}", {}, timeout_ms, "DELETE"))[1]
+        answer = (await remote.write(f"{path_of(name)}{query}", {}, timeout_ms, "DELETE"))[1]
+        if not (answer.get("was_there", True) or if_exists or remote.has_repeated):
+            raise RefusedError(404, "UNKNOWN_TOPIC_OR_PARTITION", f"there is no topic {name}")
+        return answer
 
     document = ask_cluster(url, question)
     with Progress() as progress:
@@ -252,8 +257,6 @@ def delete(name: str, abandon_offline: bool, wait: bool, timeout_ms: int, url: s
 
 async def _progress(before: Item, remote: Remote) -> Item:
     """Of this deletion; a cluster that is changing its controller is asked again."""
-    from controller.cli.output import RefusedError  # noqa: PLC0415
-
     try:
         listed = await remote.items("/v1/deletions")
     except RefusedError as error:

@@ -22,6 +22,7 @@ from controller.core.events import (
     CreateTopicAsked,
     ElectAsked,
     Event,
+    ForgetBrokerAsked,
     GrowTopicAsked,
     LeaderAndIsrAnswered,
     ProducerIdsAsked,
@@ -58,8 +59,8 @@ class PartitionOutcome(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
-class TopicReply(Reply, frozen=True):
-    """To a creation or growth that is done: whether anything was to be done, or it was so already."""
+class ChangeReply(Reply, frozen=True):
+    """To a request that is done: whether anything was to be done, or it was so already."""
 
     has_changed: bool = True
 
@@ -91,8 +92,9 @@ class OutcomesReply(Reply, frozen=True):
 
 #: the reply of a request that was decided and not refused as a whole; any other has `Reply` itself
 REPLY_TO: Final[Mapping[type[Event], type[Reply]]] = {
-    CreateTopicAsked: TopicReply,
-    GrowTopicAsked: TopicReply,
+    CreateTopicAsked: ChangeReply,
+    GrowTopicAsked: ChangeReply,
+    ForgetBrokerAsked: ChangeReply,
     AlterPartitionAsked: IsrReply,
     ProducerIdsAsked: ProducerIdsReply,
     ElectAsked: OutcomesReply,

@@ -16,19 +16,20 @@ from controller.core.events import (
     DrainAsked,
     ElectAsked,
     Event,
+    ForgetBrokerAsked,
     GrowTopicAsked,
     ProducerIdsAsked,
     ReassignAsked,
 )
 from controller.core.model import NO_LEADER
 from controller.loop.inbox import (
+    ChangeReply,
     IsrReply,
     OutcomesReply,
     PartitionOutcome,
     ProducerIdsReply,
     Reply,
     ShutdownReply,
-    TopicReply,
 )
 from controller.wire import bodies
 
@@ -50,10 +51,10 @@ def reply_for(cluster: Cluster, event: Event, committed: Sequence[Committed]) ->
         case ProducerIdsAsked() if not refused:
             granted = next(one.change for one in committed if isinstance(one.change, ProducerIdsGranted))
             return ProducerIdsReply(start=granted.start, size=granted.size)
-        case CreateTopicAsked() | GrowTopicAsked() if not refused:
-            return TopicReply()
-        case CreateTopicAsked() | GrowTopicAsked() if refused[0].code is Code.NONE:
-            return TopicReply(detail=refused[0].detail, has_changed=False)
+        case CreateTopicAsked() | GrowTopicAsked() | ForgetBrokerAsked() if not refused:
+            return ChangeReply()
+        case CreateTopicAsked() | GrowTopicAsked() | ForgetBrokerAsked() if refused[0].code is Code.NONE:
+            return ChangeReply(detail=refused[0].detail, has_changed=False)
     if refused:
         return Reply(refused[0].code, refused[0].detail)
     return Reply()

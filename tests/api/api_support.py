@@ -35,7 +35,7 @@ from controller.core.belief.cluster import Cluster
 from controller.core.events import CreateTopicAsked, Event
 from controller.core.model import Broker
 from controller.core.project.lines import Line
-from controller.loop.inbox import REPLY_TO, TopicReply
+from controller.loop.inbox import REPLY_TO, ChangeReply
 from controller.statelog.journal import RecentLines
 from controller.statelog.metrics import Meters
 from controller.tell.outbox import OutboxStatus
@@ -157,12 +157,12 @@ def creating(view: View) -> Callable[[Event], Reply]:
     def answer(event: Event) -> Reply:
         assert isinstance(event, CreateTopicAsked)
         if event.name in view.by_name:
-            return TopicReply(detail="exists", has_changed=False)
+            return ChangeReply(detail="exists", has_changed=False)
         factor = range(1, 1 + (event.replication_factor or 0))
         assignment = event.assignment or dict.fromkeys(range(event.partitions or 0), tuple(factor))
         rows = [a_row(number, ids[0], ids, ids) for number, ids in assignment.items()]
         view.put(a_topic(event.name, *rows))
-        return TopicReply()
+        return ChangeReply()
 
     return answer
 

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from controller.api.ports import Reply
 from controller.core.codes import Code
-from controller.loop.inbox import TopicReply
+from controller.loop.inbox import ChangeReply
 from tests.api.api_support import (
     CONFIG,
     FakeHandle,
@@ -33,7 +33,7 @@ LED = [
     ("POST", "/v1/topics/orders/partitions", {"count": 3}),
     ("GET", "/v1/deletions", None),
     ("GET", "/v1/topics/orders/config", None),
-    ("PATCH", "/v1/topics/orders/config", {"values": {"a": "1"}}),
+    ("PATCH", "/v1/topics/orders/config", {"values": {"flush.ms": "1"}}),
     ("GET", "/v1/brokers/1/config", None),
     ("PATCH", "/v1/cluster/config", {"values": {"a": "1"}}),
     ("GET", "/v1/reassignments?limit=5", None),
@@ -145,7 +145,7 @@ def forwarded(client: aiohttp.ClientSession, path: str) -> aiohttp.client._Reque
 @pytest.mark.parametrize(
     ("reply", "status"),
     [
-        (TopicReply(event_id="4-17"), 201),
+        (ChangeReply(event_id="4-17"), 201),
         (Reply(Code.INVALID_REPLICATION_FACTOR, "no", event_id="4-17"), 400),
         (Reply(Code.LEADER_NOT_AVAILABLE, "no", event_id="4-17"), 503),
         (Reply(is_unknown=True, event_id="4-17"), 504),

@@ -72,13 +72,13 @@ async def test_the_cluster_shows_the_configuration_of_its_controller() -> None:
 async def test_a_change_is_answered_with_the_values_in_force_and_null_removes() -> None:
     cluster = a_cluster(orders=[[1, 2]])
     handle = DecidingHandle(cluster)
-    for value, values in (("7", [{"name": "x", "value": "7", "source": "DYNAMIC_TOPIC_CONFIG"}]), (None, [])):
+    for value, values in (("7", [{"name": "flush.ms", "value": "7", "source": "DYNAMIC_TOPIC_CONFIG"}]), (None, [])):
         for _ in range(2):
-            status, body = await exchange(cluster, "PATCH", TOPIC, {"values": {"x": value}}, handle=handle)
+            status, body = await exchange(cluster, "PATCH", TOPIC, {"values": {"flush.ms": value}}, handle=handle)
             assert (status, body["kind"], body["entity"]) == (200, "topic", "orders")
-            assert [one for one in body["values"] if one["name"] == "x"] == values
-    assert handle.asked[0] == ConfigAsked("topics", "orders", {"x": "7"})
-    assert handle.asked[-1] == ConfigAsked("topics", "orders", {"x": None})
+            assert [one for one in body["values"] if one["name"] == "flush.ms"] == values
+    assert handle.asked[0] == ConfigAsked("topics", "orders", {"flush.ms": "7"})
+    assert handle.asked[-1] == ConfigAsked("topics", "orders", {"flush.ms": None})
 
 
 @pytest.mark.parametrize(("path", "entity", "kind"), [(BROKER, "1", "broker"), (CLUSTER, "<default>", "cluster")])

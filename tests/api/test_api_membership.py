@@ -15,8 +15,9 @@ async def test_a_broker_that_is_gone_is_forgotten_and_again_is_200() -> None:
     cluster = a_cluster(live=(1, 2, 3), orders=[[1, 2]])
     cluster.apply([Committed(BrokerGone(3, 13, "registration gone", Cause.BROKER_GONE))])
     handle = DecidingHandle(cluster)
-    for _ in range(2):
-        assert await exchange(cluster, "DELETE", "/v1/brokers/3", handle=handle) == (200, {"broker_id": 3})
+    for was_known in (True, False):
+        body = {"broker_id": 3, "was_known": was_known}
+        assert await exchange(cluster, "DELETE", "/v1/brokers/3", handle=handle) == (200, body)
     assert 3 not in cluster.gone
 
 
@@ -39,3 +40,5 @@ def test_the_command_forgets_it() -> None:
     with a_cluster_to_command(cluster) as (klamm, _):
         assert klamm("brokers", "forget", "3").output == "broker 3 is forgotten\n"
         assert klamm("brokers", "forget", "1").exit_code == 1
+        again = klamm("brokers", "forget", "3")
+        assert (again.exit_code, "there is no broker 3 (BROKER_ID_NOT_REGISTERED)" in again.stderr) == (1, True)

@@ -9,7 +9,7 @@ from controller.base.clock import monotonic_ms, wall_ms
 from controller.core.belief.duties import Deletion
 from controller.core.codes import Code
 from controller.core.events import DeleteTopicAsked, Event, GrowTopicAsked
-from controller.loop.inbox import TopicReply
+from controller.loop.inbox import ChangeReply
 from tests.api.api_support import FakeHandle, View, asking
 from tests.builders import a_cluster
 from tests.support.deciding_support import BelievedView, DecidingHandle, exchange
@@ -62,6 +62,7 @@ DELETING = {
     "failures": 0,
     "waits_for": None,
     "retry_at_ms": None,
+    "was_there": True,
 }
 
 
@@ -94,7 +95,7 @@ async def test_deleting_can_go_on_without_the_dead() -> None:
 
 
 async def test_a_topic_that_is_not_there_is_deleted_already() -> None:
-    gone = {**DELETING, "topic": "nope", "status": "deleted", "replicas": 0}
+    gone = {**DELETING, "topic": "nope", "status": "deleted", "replicas": 0, "was_there": False}
     assert await exchange(a_cluster(), "DELETE", "/v1/topics/nope", {}) == (200, gone)
 
 
@@ -141,7 +142,7 @@ async def test_a_term_that_ends_meanwhile_leaves_a_deletion_that_goes_on() -> No
 
     def answer(_: Event) -> Reply:
         handle.stand_by(None)
-        return TopicReply()
+        return ChangeReply()
 
     handle.answer = answer
     async with (

@@ -41,14 +41,17 @@ def test_a_topic_is_deleted_in_the_background_or_waited_for() -> None:
         )
         assert klamm("topics", "deletions", "-o", "name").stdout == "orders\n"
         listed = json.loads(klamm("topics", "deletions", "-o", "json").stdout)
-        keys = "topic status abandon_offline replicas replicas_deleted failures waits_for retry_at_ms"
+        keys = "topic status abandon_offline replicas replicas_deleted failures waits_for retry_at_ms was_there"
         assert list(listed[0]) == keys.split()
         waiting = klamm("topics", "delete", "orders", "--wait", "--timeout", "300ms")
         assert (waiting.exit_code, "deleting" in waiting.stdout) == (1, True)
         done = klamm("topics", "delete", "orders", "--abandon-offline", "--wait")
         gone = "topic    orders\nstatus   deleted: there is no such topic now\n"
         assert (done.exit_code, done.stdout) == (0, gone)
-        again = klamm("topics", "delete", "orders", "-o", "json")
+        again = klamm("topics", "delete", "orders")
+        assert (again.exit_code, again.stdout) == (1, "")
+        assert again.stderr.startswith("klamm: there is no topic orders (UNKNOWN_TOPIC_OR_PARTITION)")
+        again = klamm("topics", "delete", "orders", "--if-exists", "-o", "json")
         assert (again.exit_code, json.loads(again.stdout)["status"]) == (0, "deleted")
     assert DeleteTopicAsked("orders", abandon_offline=True) in handle.asked
 
@@ -68,26 +71,26 @@ def test_a_topic_grows_and_says_so_once() -> None:
 def test_configuration_is_shown_with_its_sources_and_changed() -> None:
     cluster = a_cluster(orders=[[1, 2]])
     with a_cluster_to_command(cluster) as (klamm, handle):
-        result = klamm("topics", "config", "orders", "--set", "retention.ms=a=b", "--unset", "x")
+        result = klamm("topics", "config", "orders", "--set", "retention.ms=5", "--unset", "flush.ms")
         assert (result.exit_code, result.stdout) == (
             0,
             "NAME                             VALUE   SOURCE\n"
-            "retention.ms                     a=b     DYNAMIC_TOPIC_CONFIG\n"
+            "retention.ms                     5       DYNAMIC_TOPIC_CONFIG\n"
             "unclean.leader.election.enable   false   DEFAULT_CONFIG\n",
         )
-        assert handle.asked == [ConfigAsked("topics", "orders", {"retention.ms": "a=b", "x": None})]
+        assert handle.asked == [ConfigAsked("topics", "orders", {"retention.ms": "5", "flush.ms": None})]
         document = json.loads(klamm("topics", "config", "orders", "-o", "json").stdout)
         assert (list(document), list(document["values"][0])) == (
             ["kind", "entity", "values"],
             ["name", "value", "source"],
         )
-        assert klamm("brokers", "config", "2", "--set", "a=1").exit_code == 0
+        assert klamm("brokers", "config", "2", "--set", "a=1=2").exit_code == 0
         assert klamm("brokers", "config", "--set", "b=2", "-o", "name").stdout.splitlines()[:2] == [
             "auto.leader.rebalance.enable",
             "b",
         ]
         assert klamm("brokers", "config", "9").exit_code == 1
-    assert cluster.duties.broker_configs == {"2": {"a": "1"}, "<default>": {"b": "2"}}
+    assert cluster.duties.broker_configs == {"2": {"a": "1=2"}, "<default>": {"b": "2"}}
 
 
 def test_a_drain_exits_1_while_something_remains_that_could_be_led_elsewhere() -> None:
@@ -130,8 +133,9 @@ def test_what_if_lists_the_moves_and_the_offline_partitions() -> None:
     with a_cluster_to_command(cluster) as (klamm, handle):
         result = klamm("what-if", "kill", "1", "3")
         assert result.exit_code == 0
-        assert "offline             orders-1\n" in result.stdout
-        assert "orders           0        1        2   2\n" in result.stdout
+        assert "offline        1 partition: nobody in sync is left to lead\n" in result.stdout
+        assert "\noffline: orders-1\n" in result.stdout
+        assert "orders-0             1             2   2\n" in result.stdout
         assert result.stdout.endswith("partition   OfflinePartition   OfflinePartition       1\n")
         document: Any = json.loads(klamm("what-if", "kill", "3", "-o", "json").stdout)
         assert (document["kill"], document["moves"]) == ([3], [])
@@ -139,21 +143,34 @@ def test_what_if_lists_the_moves_and_the_offline_partitions() -> None:
     assert handle.asked == []
 
 
+def test_a_large_prediction_is_counted_and_its_first_partitions_are_named() -> None:
+    cluster = a_cluster(orders=[[1, 2]] * 50, lost=[[1]] * 30)
+    with a_cluster_to_command(cluster) as (klamm, _):
+        short, wide = klamm("what-if", "kill", "1").stdout, klamm("what-if", "kill", "1", "-o", "wide").stdout
+    assert "offline        30 partitions" in short
+    assert "leader moves   50 partitions" in short
+    assert "and 10 more; -o wide names all" in short
+    assert "and 30 more; -o wide names all" in short
+    assert (short.count("orders-49"), wide.count("orders-49"), "more; " in wide) == (0, 2, False)
+
+
 def test_history_shows_the_terms_and_why_they_ended() -> None:
     cluster = a_cluster()
     handle = DecidingHandle(cluster)
     day_ms = 86_400_000
     handle.terms = [
-        TermRecord(6, 2, day_ms, day_ms + 1_500, "session gone", {"claimed": 3.46}),
+        TermRecord(6, 2, day_ms, day_ms + 1_500, "session gone", {"claimed": 3.46, "loaded": 5.0}),
         TermRecord(7, 1, 2 * day_ms, None, None, {}),
     ]
     with a_cluster_to_command(cluster, handle) as (klamm, _):
         result = klamm("history")
         assert [line.split(maxsplit=4) for line in result.stdout.splitlines()] == [
-            ["EPOCH", "CONTROLLER", "FROM", "TO", "WHY-IT-ENDED   PHASES-MS"],
-            ["6", "2", "1970-01-02T00:00:00.000Z", "1970-01-02T00:00:01.500Z", "session gone   claimed 3.5"],
-            ["7", "1", "1970-01-03T00:00:00.000Z", "now", "-              -"],
+            ["EPOCH", "CONTROLLER", "FROM", "TO", "WHY-IT-ENDED   TOOK-MS"],
+            ["6", "2", "1970-01-02T00:00:00.000Z", "1970-01-02T00:00:01.500Z", "session gone       5.0"],
+            ["7", "1", "1970-01-03T00:00:00.000Z", "now", "-                    -"],
         ]
+        wide = klamm("history", "-o", "wide").stdout.splitlines()[1]
+        assert wide.split()[-7:] == ["5.0", "3.5", "1.5", "-", "-", "-", "-"]  # each phase by itself
         for term in json.loads(klamm("history", "-o", "json").stdout):
             assert list(term) == ["controller_epoch", "broker_id", "from_ms", "to_ms", "why", "phases"]
 

@@ -16,6 +16,8 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from controller.cli.group import klamm
+from controller.core.causes import Cause
+from controller.core.changes.cluster import BrokerGone, Committed
 from controller.core.project.lines import Line
 from controller.statelog.journal import RecentLines
 from controller.term.term import TermRecord
@@ -78,7 +80,8 @@ def test_the_example_of_every_command_runs_as_it_stands(
     Path("plan.json").write_text(PLAN)
     example = example_of(name, command)
     assert example in run(*name.split(), "--help", COLUMNS="100").stdout
-    cluster = a_cluster(orders=[[2, 1, 3], *[[1, 2, 3]] * 5])
+    cluster = a_cluster(live=(1, 2, 3, 4), orders=[[2, 1, 3], *[[1, 2, 3]] * 5])
+    cluster.apply([Committed(BrokerGone(4, 14, "registration gone", Cause.BROKER_GONE))])
     handle = DecidingHandle(cluster)
     handle.has_deleting_brokers = True
     handle.recent_lines = RecentLines(7)

@@ -131,10 +131,14 @@ def listeners_of(klamm: Klamm) -> str:
 
 def test_up_again_changes_nothing(lab: Klamm) -> None:
     before = lab.processes()
-    said = lab.up(brokers=3)
+    said = lab.up()
     assert (lab.code, lab.error) == (0, "")
     assert "nothing was changed" in said
     assert f"process {lab.file().pid}" in said
+    assert lab.processes() == before
+    lab.up(brokers=3)
+    assert lab.code == 1
+    assert lab.error.startswith(f"klamm: a lab of 2 brokers runs in {lab.var}, and not of 3; nothing was changed; ")
     assert lab.processes() == before
 
 
@@ -225,6 +229,8 @@ def test_each_fault_and_its_undoing_is_one_line(lab: Klamm) -> None:
     ]:
         assert (lab(*words.split()), lab.code, lab.error) == (f"{line}\n", 0, "")
     assert lab("start", "2").startswith("broker 2 was started (process ")
+    assert lab("freeze", "1", "2", "1") == "broker 1 is frozen\nbroker 2 is frozen\n"
+    assert lab("thaw", "2", "1") == "broker 2 goes on\nbroker 1 goes on\n"
     assert lab("kill", "2") == "broker 2 was killed\n"
     assert lab("ps").splitlines()[4].split()[:3] == ["broker-2", "-", "killed"]
     lab("start", "2")
@@ -233,7 +239,11 @@ def test_each_fault_and_its_undoing_is_one_line(lab: Klamm) -> None:
 
 def test_a_refusal_is_one_line_and_exit_1(lab: Klamm) -> None:
     lab("kill", "9")
-    assert (lab.code, lab.error) == (1, "klamm: there is no broker 9: the lab has 1 to 2\n")
+    assert (lab.code, lab.error) == (1, "klamm: there is no broker 9 here, only 1, 2; nothing was done\n")
+    lab("kill", "1", "9")
+    assert (lab.code, [row["state"] for row in lab.processes()]) == (1, ["running"] * 4)
+    lab("kill", "controller")
+    assert (lab.code, lab.error.startswith("klamm: cannot reach a cluster at ")) == (3, True)
     lab("cut", "1", "--from", "1")
     assert (lab.code, lab.error) == (1, "klamm: peer is another broker of the lab, from 1 to 2\n")
 

@@ -12,13 +12,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import msgspec
 import pytest
 import yaml
 from click.testing import CliRunner, Result
 
 from controller.cli.group import klamm
-from controller.cli.options import show_repeatedly
+from controller.cli.options import show_repeatedly, watch_option
 from controller.cli.status import bootstrap_servers_of, duration_text
 from tests.api.api_support import (
     FakeHandle,
@@ -261,7 +262,12 @@ def test_watching_goes_on_until_interrupted() -> None:
             raise KeyboardInterrupt
         return 1
 
-    assert show_repeatedly(show, watch=True, interval_s=0) == 0
+    @click.command()
+    @watch_option
+    def command(watch: bool) -> None:
+        sys.exit(show_repeatedly(show, watch=watch))
+
+    assert CliRunner().invoke(command, ["--watch", "--interval", "0s"]).exit_code == 0
     assert len(shown) == 3
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import version
 
 import click
 import pytest
 from click.testing import CliRunner, Result
 
-from controller.cli.group import klamm
+from controller.cli.group import OTHERS, SECTIONS, klamm
 from controller.cli.options import Duration
 from tests.waiting import DEADLINE_S
 
@@ -24,8 +25,6 @@ def run(*words: str, **env: str) -> Result:
         "nonsense",
         "topics nonsense",
         "topics create",
-        "topics create a",
-        "topics create a --partitions 1",
         "topics create a --partitions x --replication-factor 1",
         "topics create a --partitions 1 --replication-factor 1 --assignment 1:2",
         "topics create a --assignment 1:x",
@@ -71,6 +70,21 @@ def test_help_is_there_for_every_command(words: str) -> None:
     result = run(*words.split())
     assert result.exit_code == 0
     assert result.stdout.startswith("Usage: klamm ")
+
+
+def test_the_help_has_every_command_under_the_heading_of_its_subject() -> None:
+    blocks = run("--help").stdout.split("\n\n")
+    headings = {block.splitlines()[0].rstrip(":"): block.splitlines()[1:] for block in blocks}
+    assert list(headings)[-5:] == [*SECTIONS, OTHERS]
+    shown = {heading: [line.split()[0] for line in lines] for heading, lines in headings.items() if heading in SECTIONS}
+    assert shown["A cluster on this machine"][:3] == ["up", "down", "ps"]
+    assert shown["Logs and records"] == ["report", "logs", "diff"]
+    assert {name for names in shown.values() for name in names} == klamm.commands.keys() - {"completion"}
+
+
+def test_the_version_is_the_installed_one() -> None:
+    result = run("--version")
+    assert (result.exit_code, result.stdout) == (0, f"klamm {version('klamm')}\n")
 
 
 @pytest.mark.parametrize(("shell", "sign"), [("bash", "complete"), ("zsh", "compdef"), ("fish", "complete")])

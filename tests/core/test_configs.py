@@ -208,10 +208,11 @@ def test_old_notifications_are_removed() -> None:
 
 
 def test_a_change_is_written_whole_and_announced_in_one_transaction() -> None:
-    cluster = believing(offline(), ConfigFound("topics", "orders", {"a": "1", "b": "2"}))
+    cluster = believing(offline(), ConfigFound("topics", "orders", {"flush.ms": "1", "segment.ms": "2"}))
     zookeeper = zookeeper_of(cluster)
-    settled = settle(cluster, ConfigAsked("topics", "orders", {"a": None, "c": "3", UNCLEAN: "true"}), zookeeper)
-    wanted = {"b": "2", "c": "3", UNCLEAN: "true"}
+    asked = {"flush.ms": None, "retention.ms": "3", UNCLEAN: "true"}
+    settled = settle(cluster, ConfigAsked("topics", "orders", asked), zookeeper)
+    wanted = {"segment.ms": "2", "retention.ms": "3", UNCLEAN: "true"}
     assert settled.steps[0] == [ConfigWritten("topics", "orders", wanted)]
     assert generic(zookeeper.nodes["/config/topics/orders"].data) == {"version": 1, "config": wanted}
     [name] = zookeeper.children(CONFIG_CHANGES)
@@ -228,8 +229,8 @@ def test_its_own_notification_read_back_changes_nothing() -> None:
 
 
 def test_a_change_that_stands_already_is_not_written() -> None:
-    cluster = believing(a_cluster(orders=[[1]]), ConfigFound("topics", "orders", {"a": "1"}))
-    settled = settle(cluster, ConfigAsked("topics", "orders", {"a": "1", "b": None}))
+    cluster = believing(a_cluster(orders=[[1]]), ConfigFound("topics", "orders", {"flush.ms": "1"}))
+    settled = settle(cluster, ConfigAsked("topics", "orders", {"flush.ms": "1", "segment.ms": None}))
     assert ([one.code for one in settled.refusals], settled.writes) == ([Code.NONE], [[]])
 
 
@@ -253,7 +254,30 @@ def test_an_invalid_configuration_is_refused_and_nothing_is_written(event: Confi
 
 def test_overrides_do_not_grow_beyond_the_limit_request_by_request() -> None:
     cluster = a_cluster(orders=[[1]])
-    half = "x" * (MAX_CONFIG_CHARACTERS // 2)
-    assert settle(cluster, ConfigAsked("topics", "orders", {"a": half})).refusals == []
-    [refused] = settle(cluster, ConfigAsked("topics", "orders", {"b": half + "x"})).refusals
+    half = ",".join(["10:1"] * (MAX_CONFIG_CHARACTERS // 2 // 5))
+    leaders, followers = "leader.replication.throttled.replicas", "follower.replication.throttled.replicas"
+    assert settle(cluster, ConfigAsked("topics", "orders", {leaders: half})).refusals == []
+    [refused] = settle(cluster, ConfigAsked("topics", "orders", {followers: half})).refusals
     assert refused.code is Code.INVALID_CONFIG
+    assert "at most" in refused.detail
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"bogus": "1"}, "Unknown topic config name: bogus"),
+        ({"retention.ms": "abc"}, "Not a number of type LONG"),
+        ({"cleanup.policy": "shred"}, "String must be one of: compact, delete"),
+    ],
+)
+def test_a_topic_has_no_setting_that_kafkas_brokers_would_not_take(values: dict[str, str], words: str) -> None:
+    for event in (ConfigAsked("topics", "orders", values), CreateTopicAsked("new", 1, 1, None, values)):
+        settled = settle(a_cluster(orders=[[1]]), event)
+        [refused] = settled.refusals
+        assert (refused.code, settled.writes) == (Code.INVALID_CONFIG, [[]])
+        assert words in refused.detail
+
+
+def test_a_setting_that_no_broker_would_take_can_be_removed() -> None:
+    cluster = believing(a_cluster(orders=[[1]]), ConfigFound("topics", "orders", {"bogus": "1"}))
+    assert settle(cluster, ConfigAsked("topics", "orders", {"bogus": None})).refusals == []

@@ -46,7 +46,9 @@ def test_a_topic_too_large_for_zookeeper_is_refused_with_a_remedy(partitions: in
     (first, *_) = (one for piece in decide(a_cluster(0), event, 0, 1) for one in piece.changes)
     if partitions == 62_000:
         assert isinstance(first, TopicCreated)
-        with_config = CreateTopicAsked("big", partitions, 3, None, {"k" * 40: "v" * 90_000})
+        with_config = CreateTopicAsked(
+            "big", partitions, 3, None, {"leader.replication.throttled.replicas": ",".join(["10:1"] * 18_000)}
+        )
         (first, *_) = (one for piece in decide(a_cluster(0), with_config, 0, 1) for one in piece.changes)
     assert isinstance(first, Refused)
     assert first.code is Code.INVALID_PARTITIONS

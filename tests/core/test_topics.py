@@ -57,10 +57,10 @@ def seen(*facts: Any, names: set[str] | None = None, zxid: int = LATER) -> Topic
 
 
 def test_a_topic_asked_for_by_assignment_is_written_and_then_led() -> None:
-    created, led = steps_of(a_cluster(), ask(assignment={0: (1, 2), 1: (2, 3)}, configs={"a": "b"}))
+    created, led = steps_of(a_cluster(), ask(assignment={0: (1, 2), 1: (2, 3)}, configs={"retention.ms": "1"}))
     [topic] = created
     assert isinstance(topic, TopicCreated)
-    assert (topic.assignment, topic.configs) == ({0: Assignment((1, 2)), 1: Assignment((2, 3))}, {"a": "b"})
+    assert (topic.assignment, topic.configs) == ({0: Assignment((1, 2)), 1: Assignment((2, 3))}, {"retention.ms": "1"})
     assert led == [
         StateDecided("orders", 0, a_leadership(1, [1, 2]), P.NEW, P.ONLINE, "partition created", Cause.TOPIC_CREATED),
         StateDecided("orders", 1, a_leadership(2, [2, 3]), P.NEW, P.ONLINE, "partition created", Cause.TOPIC_CREATED),

@@ -75,6 +75,9 @@ def test_the_examples_of_the_lab_run_one_after_the_other(surroundings: dict[str,
         if name == "trouble":
             run([KLAMM, "topics", "create", "orders", "--partitions", "1", "--replication-factor", "3"])
         run(example_of(name))
+    run([KLAMM, "start", "1", "2", "3"])
+    run([KLAMM, "wait", "--for", "controller"])
+    assert run([KLAMM, "kill", "controller"]).endswith(" was killed\n")
     url = (tmp_path / "server.properties").read_text().rpartition("//")[2].strip()
     with started(example_of("run"), env=surroundings, cwd=tmp_path, stderr=subprocess.PIPE) as broker:
         waited_for(lambda: broker.poll() is not None or is_ready(f"http://{url}/readyz"), "the broker is ready")

@@ -23,7 +23,7 @@ from controller.core.events import (
     ToldRefused,
     UndrainAsked,
 )
-from controller.loop.inbox import REPLY_TO, Inbox, NotControllerError, Reply, TopicReply
+from controller.loop.inbox import REPLY_TO, ChangeReply, Inbox, NotControllerError, Reply
 from controller.loop.replies import reply_for
 from controller.statelog.metrics import Meters
 from tests.builders import a_cluster, settle, zookeeper_of
@@ -201,5 +201,5 @@ def test_a_request_for_the_present_state_has_changed_nothing() -> None:
     for asked in (CreateTopicAsked("orders", 1, 2), GrowTopicAsked("orders", 1)):
         settled = settle(cluster, asked, zookeeper_of(cluster))
         reply = reply_for(cluster, asked, settled.committed)
-        assert isinstance(reply, TopicReply)
+        assert isinstance(reply, ChangeReply)
         assert not reply.has_changed

@@ -133,7 +133,7 @@ def build_app(
         Records(logs, answers),
         metrics,
         Docs(),
-        Writes(view, active),
+        Writes(view, active, config),
         PartitionRequests(active),
         Drains(active),
         Membership(active),

@@ -19,6 +19,7 @@ from controller.core.belief.cluster import Cluster
 from controller.core.codes import Code
 from controller.core.decide.drains import remaining
 from controller.core.events import DrainAsked, ForgetBrokerAsked, UndrainAsked
+from controller.loop.inbox import ChangeReply
 
 PATH: Final = "/v1/brokers/{broker}/drain"
 #: so many are named, however many there are
@@ -92,9 +93,10 @@ def drain_body(cluster: Cluster, broker_id: int) -> DrainBody:
 
 
 class ForgottenBody(msgspec.Struct, frozen=True):
-    """The broker that is known no more."""
+    """The broker that is known no more. `was_known`: False where it was not known before either."""
 
     broker_id: int
+    was_known: bool = True
 
 
 class Membership:
@@ -108,5 +110,5 @@ class Membership:
 
     async def forget(self, request: web.Request, raw: bytes) -> web.Response:
         broker_id = number_in_path(request, "id")
-        await self._active.ask(ForgetBrokerAsked(broker_id), request.path)
-        return answer(ForgottenBody(broker_id))
+        reply = await self._active.granted(ForgetBrokerAsked(broker_id), ChangeReply, request.path)
+        return answer(ForgottenBody(broker_id, was_known=reply.has_changed))

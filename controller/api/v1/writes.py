@@ -32,6 +32,7 @@ from controller.api.ports import ClusterView, NotControllerError
 from controller.api.problems import refusal_for
 from controller.api.routing.active import ActiveController
 from controller.base.clock import wall_ms_at
+from controller.base.config import BrokerConfig
 from controller.core.belief.cluster import Cluster
 from controller.core.changes.duties import topic_subject
 from controller.core.codes import Code
@@ -40,7 +41,7 @@ from controller.core.events import DeleteTopicAsked, GrowTopicAsked
 from controller.core.model import Int32
 from controller.core.project.refusals import trouble_of
 from controller.core.states import ReplicaStatus
-from controller.loop.inbox import TopicReply
+from controller.loop.inbox import ChangeReply
 
 #: how long a creation waits for this broker's metadata to have it, so that its caller can read it
 TOLD_WITHIN_MS: Final = 2_000
@@ -58,7 +59,8 @@ class DeleteQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DeletionBody(msgspec.Struct, frozen=True):
-    """How far a deletion is. `status` is deleting or deleted; `waits_for` says why it does not go on."""
+    """The progress of a deletion. `status` is deleting or deleted; `waits_for` says why it does not go on. `was_there`:
+    False where there was no such topic when its deletion was asked for."""
 
     topic: str
     status: str
@@ -68,14 +70,18 @@ class DeletionBody(msgspec.Struct, frozen=True):
     failures: int = 0
     waits_for: str | None = None
     retry_at_ms: int | None = None
+    was_there: bool = True
 
 
 class Writes:
     """Handlers that ask the active controller about topics."""
 
-    def __init__(self, view: ClusterView, active: ActiveController, *, told_within_ms: int = TOLD_WITHIN_MS) -> None:
+    def __init__(
+        self, view: ClusterView, active: ActiveController, config: BrokerConfig, *, told_within_ms: int = TOLD_WITHIN_MS
+    ) -> None:
         self._view = view
         self._active = active
+        self._config = config
         self._told_within_ms = told_within_ms
 
     def routes(self) -> Sequence[web.RouteDef]:
@@ -87,8 +93,8 @@ class Writes:
         ]
 
     async def create_topic(self, request: web.Request, raw: bytes) -> web.Response:
-        asked = creation_for(decode_body(raw, CreateTopicBody))
-        reply = await self._active.granted(asked, TopicReply, f"/v1/topics/{asked.name}")
+        asked = creation_for(decode_body(raw, CreateTopicBody), self._config)
+        reply = await self._active.granted(asked, ChangeReply, f"/v1/topics/{asked.name}")
         wanted = (asked.partitions if asked.assignment is None else len(asked.assignment)) or 0
         factor = asked.replication_factor or max(map(len, (asked.assignment or {}).values()), default=0)
         asked_for = TopicBody(asked.name, None, wanted, factor, 0, 0, 0, 0, wanted)
@@ -97,7 +103,7 @@ class Writes:
     async def grow_topic(self, request: web.Request, raw: bytes) -> web.Response:
         name, body = request.match_info["topic"], decode_body(raw, GrowTopicBody)
         asked = GrowTopicAsked(name, body.count, body.assignment)
-        reply = await self._active.granted(asked, TopicReply, f"/v1/topics/{name}")
+        reply = await self._active.granted(asked, ChangeReply, f"/v1/topics/{name}")
         asked_for = TopicBody(name, None, body.count, 0, 0, 0, 0, 0, body.count)
         return answer(await self._described(asked_for), status=201 if reply.has_changed else 200)
 
@@ -112,11 +118,13 @@ class Writes:
             cluster = self._active.cluster
         except NotControllerError:  # the term ended meanwhile; the marker stands, and its successor goes on
             if reply.code is gone:
-                return answer(DeletionBody(name, "deleted"))
+                return answer(DeletionBody(name, "deleted", was_there=False))
             return answer(DeletionBody(name, "deleting", query.abandon_offline), status=202)
         if reply.code is gone and (name, None) in cluster.unreadable:
             raise refusal_for(gone, reply.detail)
         body = deletion_body(cluster, name)
+        if reply.code is gone and body.status == "deleted":
+            body = msgspec.structs.replace(body, was_there=False)
         return answer(body, status=202 if body.status == "deleting" else 200)
 
     async def deletions(self, request: web.Request, raw: bytes) -> web.Response:

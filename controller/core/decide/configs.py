@@ -77,7 +77,7 @@ def _refusal(cluster: Cluster, event: ConfigAsked, after: Mapping[str, str]) -> 
         return Code.INVALID_REQUEST, f"{event.entity} is no broker id"
     if sum(len(key) + len(value) for key, value in after.items()) > MAX_CONFIG_CHARACTERS:
         return Code.INVALID_CONFIG, f"a configuration has at most {MAX_CONFIG_CHARACTERS} characters"
-    if cluster.is_dedicated and event.kind == "topics":
+    if event.kind == "topics":
         given = {key: value for key, value in event.values.items() if value is not None}
         if (trouble := trouble_with(given)) is not None:
             return Code.INVALID_CONFIG, trouble

@@ -1,6 +1,6 @@
 """A topic's configuration as Kafka's brokers take it: names, types and ranges, as of 3.9. Pure.
 
-A broker that finds anything else in ZooKeeper does not start any more, so it is refused before it is written.
+A broker of Kafka that finds anything else in ZooKeeper does not start any more, so it is refused before it is written.
 """
 
 from __future__ import annotations

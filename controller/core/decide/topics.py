@@ -242,7 +242,7 @@ def _creation_trouble(context: Context, event: CreateTopicAsked) -> tuple[Code, 
         return Code.INVALID_PARTITIONS, f"a topic znode holds at most {MAX_REPLICAS_PER_TOPIC} replicas"
     if sum(len(key) + len(value) for key, value in event.configs.items()) > MAX_CONFIG_CHARACTERS:
         return Code.INVALID_CONFIG, f"a topic's configuration has at most {MAX_CONFIG_CHARACTERS} characters"
-    if cluster.is_dedicated and (trouble := trouble_with(event.configs)) is not None:
+    if (trouble := trouble_with(event.configs)) is not None:
         return Code.INVALID_CONFIG, trouble
     if event.assignment is not None:
         if (trouble := assignment_trouble(event.assignment)) is not None:
