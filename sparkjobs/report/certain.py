@@ -125,10 +125,19 @@ def summary_of(records: Records, at: Any) -> list[tuple[str, str]]:
         ),
         (
             "Which broker first?",
-            "None went" if gone is None else f"Broker {gone.broker}, {gone.ended}: {at(gone.to_ms)}",
+            "None went" if gone is None else f"Broker {gone.broker}, {_ending(gone, records)}: {at(gone.to_ms)}",
         ),
         *moved,
     ]
+
+
+def _ending(life: Any, records: Records) -> str:
+    """As the record has it, and why, where that is known."""
+    causes = (
+        one.cause for one in records["record_departures"] if (one.broker, one.gone_ms) == (life.broker, life.to_ms)
+    )
+    cause = next(causes, "unknown")
+    return life.ended if cause in ("unknown", life.ended) else f"{cause} ({life.ended})"
 
 
 def phases_of(records: Records) -> list[tuple[str, ...]]:

@@ -1,6 +1,9 @@
 """`python -m tests.browser.pictures`: the pictures of the README, taken anew of the cluster that `make up` started.
 
 It kills the active controller by the page's own button and starts it again. Look at the pictures.
+
+`python -m tests.browser.pictures --recorded` takes the picture of the report on the recorded KRaft cluster, for which
+nothing has to run.
 """
 
 from __future__ import annotations
@@ -9,14 +12,18 @@ import asyncio
 import json
 import urllib.request
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
+from click.testing import CliRunner
 
+from sparkjobs.commands.cli import top
 from tests.browser.pages import Visit, a_visit
 from tests.waiting import DEADLINE_S
 
 DOCS = Path(__file__).parents[2] / "docs"
+RECORDED = Path(__file__).parents[1] / "data" / "kraft" / "4.3.1"
 SIZE = {"width": 1400, "height": 1120}
 SECONDS = 60
 
@@ -57,11 +64,28 @@ async def take(url: str) -> None:
         assert light.complaints == dark.complaints == []
 
 
+async def take_recorded() -> None:
+    """The first screen of the report, to the end of the drawing."""
+    with TemporaryDirectory() as out:
+        words = ["report", "--engine", "local", "--cluster", "payments", "--out", out, str(RECORDED)]
+        done = CliRunner().invoke(top, words)
+        assert done.exit_code == 0, done.output
+        async with a_visit(width=1400, height=1000) as visit:
+            await visit.page.goto((Path(out) / "report.html").as_uri())
+            lowest = "document.querySelector('#certain svg').getBoundingClientRect().bottom"
+            height = await visit.page.evaluate(lowest)
+            await visit.page.screenshot(
+                path=DOCS / "kraft.png", clip={"x": 0, "y": 0, "width": 1400, "height": height + 12}, full_page=True
+            )
+            assert visit.complaints == []
+
+
 @click.command()
 @click.option("--url", default="http://127.0.0.1:8081", show_default=True, help="Any broker of the lab.")
-def main(url: str) -> None:
+@click.option("--recorded", is_flag=True, help="Only the report on the recorded KRaft cluster.")
+def main(url: str, *, recorded: bool) -> None:
     """Take the pictures of the README."""
-    asyncio.run(take(url))
+    asyncio.run(take_recorded() if recorded else take(url))
 
 
 if __name__ == "__main__":
