@@ -139,6 +139,25 @@ def test_a_state_that_may_not_be_read_is_read_after_its_notification_went(kind: 
     assert (EFFECT in {one.rule for one in judge(history)}) == is_found
 
 
+def test_a_line_names_its_topic_where_a_tool_dropped_the_id() -> None:
+    history = a_good_history()
+    history.lines = [{**line, "topic_id": None} for line in history.lines]
+    assert "s34_lines_agree_with_writes" not in {one.rule for one in judge(history)}
+    history.lines = [{**line, "topic": "another"} for line in history.lines]
+    assert "s34_lines_agree_with_writes" in {one.rule for one in judge(history)}
+
+
+def test_records_may_go_with_a_deletion_that_a_tool_called_off() -> None:
+    """Brokers had deleted replicas, and the next term knew nothing of it."""
+    history = a_good_history()
+    violate = BAD_RECORDS["s19_clean_elections_lose_nothing"]
+    violate(history)
+    lost = {one.key[0] for one in judge(history) if one.key is not None}
+    markers = [f"/admin/delete_topics/{name}" for name in sorted(lost)]
+    by_a_tool(*(Write(kind, path) for path in markers for kind in ("create", "delete")))(history)
+    assert not any(one.rule.startswith("s19") for one in judge(history))
+
+
 @pytest.mark.parametrize("violate", HARMLESS)
 def test_a_malformed_notification_announces_nothing(violate: Violation) -> None:
     history = a_good_history()

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import structlog
 
+from controller.core.events import DrainAsked
+from controller.core.operations import Delete
 from tests.faults.checker.verdict import report
 from tests.faults.hostile import BIG, DROP_ID
 from tests.faults.simulate.client import SimClient
@@ -114,6 +116,22 @@ def test_a_tool_drops_no_id_that_only_a_lost_disk_knew() -> None:
         while not {1, 2, 3} - cluster.members.keys():
             kill_disk(stage.player, stage.player.random)
         assert all(cluster.is_on_disks(one) for one in ("alpha", "beta"))
+        await stage.rest()
+
+    assert staged(scene).findings == []
+
+
+def test_a_drain_whose_note_a_tool_removed_is_ended_too() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.create("orders", {0: (1, 2, 3)})
+        drained = stage.others[0]
+        assert await stage.ask(DrainAsked(drained), what="drain", subject=str(drained)) == "ok"
+        stage.cluster.zookeeper.commit(0, [Delete(f"/klamm/draining/{drained}", -1)])
+        assert stage.player.drained_ids() == []
+        await stage.player.finish()
+        believed = stage.controller.handle.cluster
+        assert believed is not None
+        assert believed.duties.drains == {}
         await stage.rest()
 
     assert staged(scene).findings == []

@@ -81,7 +81,8 @@ class Partition:
 
 
 class Standing:
-    """Of a whole run. Partitions whose states a tool deleted are not among them: theirs began anew."""
+    """Of a whole run. Not among them are partitions whose states a tool deleted, because theirs began anew, and those
+    of topics whose deletion a tool called off."""
 
     def __init__(self, history: History, known: Known) -> None:
         self.records = history.records or Records()
@@ -94,7 +95,7 @@ class Standing:
         }
         self.partitions: dict[LogKey, Partition] = {}
         for one in known.written:
-            if one.topic_id is not None and one.key not in known.robbed:
+            if one.topic_id is not None and one.key not in known.robbed and one.key[0] not in known.called_off:
                 key = one.topic_id, one.key[1]
                 partition = self.partitions.setdefault(key, Partition(one.key, self.records.damages))
                 partition.take(Stood(one.zxid, one.state, self._member_epochs(key, one.zxid, one.state, partition)))

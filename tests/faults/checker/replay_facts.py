@@ -95,6 +95,8 @@ class Known(msgspec.Struct, eq=False, weakref=True):
     #: partitions whose state znode a tool deleted while their topic stayed: its versions begin anew, and its leader
     #: epochs do until brokers refuse them; rules that order by these say nothing of such a partition
     robbed: set[Key] = set()
+    #: topics whose marker a tool removed: brokers may have deleted replicas, and nothing says so any more
+    called_off: set[str] = set()
     #: topic id -> name
     names: dict[str, str] = {}
     #: topic id and partition -> its replicas from each zxid on
@@ -148,6 +150,7 @@ class Known(msgspec.Struct, eq=False, weakref=True):
                 if commit.session not in world.sessions and f"/brokers/topics/{one.key[0]}" in world.nodes:
                     self.robbed.add(one.key)
         if commit.session not in world.sessions:
+            self.called_off.update(step.gone_markers)
             written = (one for one in commit.writes if one.kind != "check" and one.path == EPOCH)
             self.epoch_harmed_ms += [commit.at_ms for _ in written]
         self._keep(step)

@@ -177,19 +177,21 @@ def s29_told_states_stood_in_zookeeper(history: History, known: Known) -> Iterat
 
 
 def s34_lines_agree_with_writes(history: History, known: Known) -> Iterator[Wrong]:
-    """One line for each state that a controller wrote, once the next term has loaded; never two that differ."""
+    """One line for each state that a controller wrote, once the next term has loaded; never two that differ. A line has
+    no topic id while a controller searches for one that a tool dropped."""
     lines: defaultdict[tuple[str, int, int], set[tuple[Any, ...]]] = defaultdict(set)
     for line in history.lines:
         if line["kind"] == "partition" and line.get("version") is not None and line.get("isr") is not None:
-            place = (line.get("topic_id") or "", line["partition"], line["version"])
+            place = (line.get("topic_id") or line["topic"], line["partition"], line["version"])
             said = (line["leader"], line["leader_epoch"], tuple(line["isr"]), line["controller_epoch"])
             lines[place].add(said)
     last_epoch = max((epoch for epoch, *_ in known.claims), default=0)
     seen_later = {line["controller_epoch"] for line in history.lines if line["kind"] != "rpc"}
     for one in known.written:
         state, place = one.state, (one.topic_id or "", one.key[1], one.state.version)
-        said = lines.get(place, set())
         wanted = (state.leader, state.leader_epoch, state.isr, state.controller_epoch)
+        without_id = lines.get((one.key[0], *place[1:]), set()) & {wanted}
+        said = lines.get(place, without_id)
         if not one.by_controller or not one.topic_id:
             continue
         if said and said != {wanted}:

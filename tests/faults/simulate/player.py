@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any, Final
 
@@ -39,7 +39,7 @@ class Player:
         ISRs."""
         await asyncio.gather(*self._asked)
         for _ in range(FINISH_TRIES):
-            drained_ids = self.drained_ids()
+            drained_ids = sorted({*self.drained_ids(), *self._believed_to_drain()})
             if not drained_ids:
                 break
             for broker_id in drained_ids:
@@ -51,6 +51,13 @@ class Player:
         parent = nodes.get("/klamm/draining")
         names = sorted(parent.children) if parent is not None else []
         return [int(name) for name in names if object_of(nodes[f"/klamm/draining/{name}"].data).get("by") == "hand"]
+
+    def _believed_to_drain(self) -> Iterator[int]:
+        """By hand, in the belief of a controller: a tool may have removed the note of a drain that the term goes by."""
+        for broker_id in self.cluster.active_ids:
+            believed = self.cluster.members[broker_id].handle.cluster
+            drains = {} if believed is None else believed.duties.drains
+            yield from (one for one, drain in drains.items() if not drain.is_shutdown)
 
     # ------------------------------------------------------------------ roles
 
