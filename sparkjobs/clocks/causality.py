@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from functools import reduce
 from typing import Final, NamedTuple
 
-from sparkjobs.parse.moments import HOUR_MS
+from sparkjobs.parse.timestamps import HOUR_MS
 from sparkjobs.tables.silver import SilverEvent
 
 #: how brokers answer an election
@@ -51,7 +51,7 @@ class Range(NamedTuple):
 Least = Mapping[tuple[int, int], int]
 
 
-class Gaps:
+class HourlyGaps:
     """The least gap from a line of one broker to a later line of another, by both brokers' own clocks, in each hour."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Gaps:
             self.samples[earlier] += samples
             self.samples[later] += samples
 
-    def join(self, other: Gaps) -> None:
+    def join(self, other: HourlyGaps) -> None:
         """Adds the gaps that others saw of the same cluster."""
         for hour, least in other.by_hour.items():
             self.by_hour[hour] = _least_of(self.by_hour.get(hour, {}), least)
@@ -78,9 +78,9 @@ def _least_of(one: Least, other: Least) -> dict[tuple[int, int], int]:
     return {**one, **{pair: min(gap_ms, one.get(pair, gap_ms)) for pair, gap_ms in other.items()}}
 
 
-def gaps_in(events: Iterable[SilverEvent]) -> Gaps:
+def gaps_in(events: Iterable[SilverEvent]) -> HourlyGaps:
     """Of one cluster; `events` in any order."""
-    known, gaps = list(events), Gaps()
+    known, gaps = list(events), HourlyGaps()
     if {event.event for event in known} <= {"partition_changed"}:
         return gaps  # elections that no broker answers: nothing comes after them, however many there are
     ordered = sorted(known, key=lambda event: (event.ts_utc, event.event_id))
@@ -90,7 +90,7 @@ def gaps_in(events: Iterable[SilverEvent]) -> Gaps:
     return gaps
 
 
-def _see_elections(events: Iterable[SilverEvent], gaps: Gaps) -> None:
+def _see_elections(events: Iterable[SilverEvent], gaps: HourlyGaps) -> None:
     """From a controller's election to the broker that leads or follows at that epoch. An epoch that was said twice is
     that of a topic which was made anew, and proves nothing."""
     said: dict[tuple[str, int, int], list[tuple[int, int]]] = defaultdict(list)
@@ -110,7 +110,7 @@ def _see_elections(events: Iterable[SilverEvent], gaps: Gaps) -> None:
                 gaps.see(controller, broker, done_ms - at_ms, at_ms)
 
 
-def _see_registrations(events: Iterable[SilverEvent], gaps: Gaps) -> None:
+def _see_registrations(events: Iterable[SilverEvent], gaps: HourlyGaps) -> None:
     """From just before a broker registers to the first that each controller knows of that registration."""
     begun: dict[int, int] = {}
     made: dict[tuple[int, int], int] = {}
@@ -130,7 +130,7 @@ def _see_registrations(events: Iterable[SilverEvent], gaps: Gaps) -> None:
             gaps.see(broker, controller, known_ms - at_ms, at_ms)
 
 
-def _see_causes(events: Iterable[SilverEvent], gaps: Gaps) -> None:
+def _see_causes(events: Iterable[SilverEvent], gaps: HourlyGaps) -> None:
     """Finds the gaps from a controller to the brokers that it tells of others, and back from the first answer to the
     line that all have answered. That line does not wait for brokers that were gone by then."""
     said: dict[tuple[int, str], int] = {}
@@ -159,7 +159,7 @@ def _see_causes(events: Iterable[SilverEvent], gaps: Gaps) -> None:
                 gaps.see(broker, controller, answered_ms - event.ts_utc + _CUT_MS, event.ts_utc)
 
 
-class Steady(NamedTuple):
+class SteadyHours(NamedTuple):
     """Hours in which no clock moved, as far as the lines say."""
 
     from_hour: int
@@ -176,12 +176,12 @@ class Steady(NamedTuple):
         return found
 
 
-def steady_in(gaps: Gaps) -> list[Steady]:
+def steady_in(gaps: HourlyGaps) -> list[SteadyHours]:
     """One after the other."""
     most = _shortest(reduce(_least_of, gaps.by_hour.values(), {}))
     if not _contradicts_itself(most):
-        return [Steady(min(gaps.by_hour, default=0), most, gaps.samples)]
-    found: list[Steady] = []
+        return [SteadyHours(min(gaps.by_hour, default=0), most, gaps.samples)]
+    found: list[SteadyHours] = []
     least: Least = {}
     for hour, its in sorted(gaps.by_hour.items()):
         longer = _least_of(least, its)
@@ -190,7 +190,7 @@ def steady_in(gaps: Gaps) -> list[Steady]:
             least, found[-1] = longer, found[-1]._replace(most=most)
         else:
             least, most = its, _shortest(its)
-            found.append(Steady(hour, {} if _contradicts_itself(most) else most, gaps.samples))
+            found.append(SteadyHours(hour, {} if _contradicts_itself(most) else most, gaps.samples))
     return found
 
 

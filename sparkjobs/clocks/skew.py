@@ -27,8 +27,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from sparkjobs.clocks.causality import Gaps, Range, Steady, steady_in
-from sparkjobs.parse.moments import HOUR_MS
+from sparkjobs.clocks.causality import HourlyGaps, Range, SteadyHours, steady_in
+from sparkjobs.parse.timestamps import HOUR_MS
 from sparkjobs.rules.receipts import API, Request, done_in, request_of
 from sparkjobs.tables.silver import SilverEvent, SilverSkew
 
@@ -36,7 +36,7 @@ from sparkjobs.tables.silver import SilverEvent, SilverSkew
 _PATIENCE_MS: Final = 30_000
 
 
-class Trip(NamedTuple):
+class RoundTrip(NamedTuple):
     """One round trip: how far the broker is ahead of the controller, and how wrong that may be."""
 
     controller: int
@@ -46,7 +46,7 @@ class Trip(NamedTuple):
     err_ms: int
 
 
-class Way(NamedTuple):
+class ControllerToBroker(NamedTuple):
     """From a controller in one term to a broker."""
 
     cluster: str
@@ -63,7 +63,7 @@ class _State(NamedTuple):
     leader_epoch: int
 
 
-class _Done(NamedTuple):
+class _ExecutedRequest(NamedTuple):
     """A request as its broker tells it."""
 
     number: int
@@ -72,7 +72,7 @@ class _Done(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _UnansweredRequest:
     """A request that was not answered yet."""
 
     sent_ms: int  # its last line
@@ -84,21 +84,21 @@ def is_unnumbered(event: SilverEvent) -> bool:
     return event.event == "response_received" and event.correlation_id is None and event.topic is not None
 
 
-def way_of(event: SilverEvent) -> Way | None:
+def way_of(event: SilverEvent) -> ControllerToBroker | None:
     """Of a line that such a trip may be made of."""
     is_side = event.event == "request_sent" or is_unnumbered(event)
     if is_side and event.correlation_id is None and (event.api or API) == API:
-        return Way(event.cluster, event.broker, event.controller_epoch, event.peer_broker)
-    return None if request_of(event) is None else Way(*_way_of_request(event))
+        return ControllerToBroker(event.cluster, event.broker, event.controller_epoch, event.peer_broker)
+    return None if request_of(event) is None else ControllerToBroker(*_way_of_request(event))
 
 
 def _way_of_request(event: SilverEvent) -> tuple[str, int | None, int | None, int | None]:
     return event.cluster, event.controller, event.controller_epoch, event.broker
 
 
-def unnumbered_trips_in(events: Iterable[SilverEvent]) -> Iterator[tuple[str, Trip]]:
+def unnumbered_trips_in(events: Iterable[SilverEvent]) -> Iterator[tuple[str, RoundTrip]]:
     """With their clusters; `events` in any order."""
-    ways: dict[Way, list[SilverEvent]] = defaultdict(list)
+    ways: dict[ControllerToBroker, list[SilverEvent]] = defaultdict(list)
     for event in events:
         way = way_of(event)
         if way is not None and None not in way:
@@ -108,7 +108,7 @@ def unnumbered_trips_in(events: Iterable[SilverEvent]) -> Iterator[tuple[str, Tr
             yield from ((way.cluster, trip) for trip in _trips(way, its))
 
 
-def _trips(way: Way, events: list[SilverEvent]) -> Iterator[Trip]:
+def _trips(way: ControllerToBroker, events: list[SilverEvent]) -> Iterator[RoundTrip]:
     assert way.controller is not None
     assert way.to is not None
     known = _known(events, way.to)
@@ -117,7 +117,7 @@ def _trips(way: Way, events: list[SilverEvent]) -> Iterator[Trip]:
         for event in events
         if event.event in ("request_sent", "response_received")
     ]
-    waiting: dict[_Done, _Waiting] = {}  # in the order of sending
+    waiting: dict[_ExecutedRequest, _UnansweredRequest] = {}  # in the order of sending
     for at_ms, is_answer, *_, event in sorted(said, key=itemgetter(0, 1, 2, 3)):
         if event.topic is None or event.partition is None:
             continue
@@ -127,7 +127,7 @@ def _trips(way: Way, events: list[SilverEvent]) -> Iterator[Trip]:
         if not is_answer:
             done = None if event.leader_epoch is None else known.get(_State(*about, event.leader_epoch))
             if done is not None:
-                request = waiting.setdefault(done, _Waiting(at_ms, set()))
+                request = waiting.setdefault(done, _UnansweredRequest(at_ms, set()))
                 request.sent_ms = at_ms
                 request.partitions.add(about)
             continue
@@ -139,24 +139,26 @@ def _trips(way: Way, events: list[SilverEvent]) -> Iterator[Trip]:
                 yield from _unnumbered_trip(way.controller, way.to, answered, request.sent_ms, at_ms)
 
 
-def _known(events: Iterable[SilverEvent], broker: int) -> dict[_State, _Done]:
+def _known(events: Iterable[SilverEvent], broker: int) -> dict[_State, _ExecutedRequest]:
     """Returns the requests by the state of any of their partitions: of each state the first request that was done."""
     requests: list[tuple[Request, list[SilverEvent]]] = list(done_in(events, frozenset({broker})))
     requests.sort(key=lambda one: (one[1][0].ts_utc, one[1][0].file_id, one[1][0].line_no))
-    found: dict[_State, _Done] = {}
+    found: dict[_State, _ExecutedRequest] = {}
     for number, (_, lines) in enumerate(requests):
-        done = _Done(number, lines[0].ts_utc, lines[-1].ts_utc)
+        done = _ExecutedRequest(number, lines[0].ts_utc, lines[-1].ts_utc)
         for line in lines:
             if line.topic is not None and line.partition is not None and line.leader_epoch is not None:
                 found.setdefault(_State(line.topic, line.partition, line.leader_epoch), done)
     return found
 
 
-def _unnumbered_trip(controller: int, broker: int, done: _Done, sent_ms: int, answered_ms: int) -> Iterator[Trip]:
+def _unnumbered_trip(
+    controller: int, broker: int, done: _ExecutedRequest, sent_ms: int, answered_ms: int
+) -> Iterator[RoundTrip]:
     way_ms = (answered_ms - sent_ms) - (done.done_ms - done.received_ms)
     if way_ms >= 0:
         offset_ms = ((done.received_ms - sent_ms) + (done.done_ms - answered_ms)) // 2
-        yield Trip(controller, broker, done.received_ms, offset_ms, (way_ms + 1) // 2)
+        yield RoundTrip(controller, broker, done.received_ms, offset_ms, (way_ms + 1) // 2)
 
 
 #: of the trips of an hour, those with the least error
@@ -169,7 +171,7 @@ _QUARTER_MS: Final = 900_000
 _SURE_MS: Final = 30_000
 
 
-class Ahead(NamedTuple):
+class HourlyOffset(NamedTuple):
     """The result of the best trips between two brokers in one hour."""
 
     offset_ms: int
@@ -178,7 +180,7 @@ class Ahead(NamedTuple):
 
 
 #: (controller, broker): hour: how far the broker is ahead
-AheadOf = Mapping[tuple[int, int], Mapping[int, Ahead]]
+AheadOf = Mapping[tuple[int, int], Mapping[int, HourlyOffset]]
 
 
 class _Key(NamedTuple):
@@ -191,12 +193,12 @@ class _Key(NamedTuple):
 OF_TRIPS: Final = frozenset({"request_sent", "request_received", "request_done", "response_received"})
 
 
-def all_trips_in(events: Sequence[SilverEvent]) -> list[Trip]:
+def all_trips_in(events: Sequence[SilverEvent]) -> list[RoundTrip]:
     """Of one cluster."""
     return [*trips_in(events), *(trip for _, trip in unnumbered_trips_in(events))]
 
 
-def trips_in(events: Sequence[SilverEvent]) -> list[Trip]:
+def trips_in(events: Sequence[SilverEvent]) -> list[RoundTrip]:
     """Of one cluster: of LeaderAndIsr requests that all four sides speak of."""
     ordered = sorted(events, key=lambda event: (event.file_id, event.line_no))
     received: dict[_Key, int] = {}
@@ -260,14 +262,14 @@ def _key_of(event: SilverEvent) -> _Key | None:
     return _Key(event.controller, event.controller_epoch, broker, event.correlation_id)
 
 
-def _trip(key: _Key, sent: int, received: int, done: int, answered: int) -> Trip:
+def _trip(key: _Key, sent: int, received: int, done: int, answered: int) -> RoundTrip:
     offset = ((received - sent) + (done - answered)) // 2
     error = ((answered - sent) - (done - received) + 1) // 2
-    return Trip(key.controller, key.broker, received, offset, abs(error))
+    return RoundTrip(key.controller, key.broker, received, offset, abs(error))
 
 
 def rows_for(
-    cluster: str, ahead: AheadOf, heard: Mapping[int, set[int]], gaps_of: Callable[[], Gaps]
+    cluster: str, ahead: AheadOf, heard: Mapping[int, set[int]], gaps_of: Callable[[], HourlyGaps]
 ) -> list[SilverSkew]:
     """Of one cluster. `heard`: in which hours each broker wrote anything. `gaps_of` is asked only where trips do not
     lead everywhere."""
@@ -276,7 +278,7 @@ def rows_for(
         hour: _walk(reference, {pair: found.get(hour) or found[min(found)] for pair, found in ahead.items()})
         for hour in sorted({hour for hours in heard.values() for hour in hours})
     }
-    steady: list[Steady] = []
+    steady: list[SteadyHours] = []
     if reference is not None and any(heard.keys() - paths.keys() for paths in by_hour.values()):
         gaps = gaps_of()
         for (controller, broker), hours in ahead.items():
@@ -315,9 +317,9 @@ def rows_for(
     return rows
 
 
-def ahead_of(trips: Sequence[Trip]) -> AheadOf:
+def ahead_of(trips: Sequence[RoundTrip]) -> AheadOf:
     """By the best trips of each hour that has enough of them."""
-    grouped: defaultdict[tuple[int, int], defaultdict[int, list[Trip]]] = defaultdict(lambda: defaultdict(list))
+    grouped: defaultdict[tuple[int, int], defaultdict[int, list[RoundTrip]]] = defaultdict(lambda: defaultdict(list))
     for trip in trips:
         if trip.controller != trip.broker:
             grouped[trip.controller, trip.broker][trip.at_ms // HOUR_MS * HOUR_MS].append(trip)
@@ -328,13 +330,15 @@ def ahead_of(trips: Sequence[Trip]) -> AheadOf:
     }
 
 
-def _best(trips: Sequence[Trip]) -> Ahead:
+def _best(trips: Sequence[RoundTrip]) -> HourlyOffset:
     chosen = sorted(trips, key=lambda trip: (trip.err_ms, trip.offset_ms))
     chosen = chosen[: max(LEAST_TRIPS, len(chosen) // BEST_SHARE)]
-    return Ahead(median_low(trip.offset_ms for trip in chosen), max(trip.err_ms for trip in chosen), len(trips))
+    return HourlyOffset(median_low(trip.offset_ms for trip in chosen), max(trip.err_ms for trip in chosen), len(trips))
 
 
-def _walk(reference: int | None, ahead: Mapping[tuple[int, int], Ahead]) -> dict[int, tuple[int, int | None, int]]:
+def _walk(
+    reference: int | None, ahead: Mapping[tuple[int, int], HourlyOffset]
+) -> dict[int, tuple[int, int | None, int]]:
     """How far each broker is ahead of the reference, along the fewest pairs."""
     if reference is None:
         return {}

@@ -17,7 +17,7 @@ import click
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 #: each has `register(logs, top)`
-MODULES: Final = ("reading", "answering", "spark", "moments")
+MODULES: Final = ("log_lines", "reports", "spark", "as_of")
 
 
 def main() -> None:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from sparkjobs.commands.answering import answered
 from sparkjobs.commands.cli import input_options
 from sparkjobs.commands.inputs import inputs_of, zones_of
+from sparkjobs.commands.reports import answered
 from sparkjobs.commands.shared import checked_layout, example, write_tables
 from sparkjobs.engine.spark import session
 from sparkjobs.engine.spark.session import JAVA, JAVA_OPTIONS, NoSparkError, is_submitted, session_for

@@ -50,14 +50,14 @@ def answers_of(
 ) -> dict[str, list[Row]]:
     """Walks through the history. `committed`: the first position that nothing proves; None where all is. `watch` sees
     each step, and the cluster after it."""
-    walk = _Walk(replay.cluster.mode, cluster, committed)
+    walk = _AnswerRows(replay.cluster.mode, cluster, committed)
     for step in replay.steps():
         walk.take(step, replay.cluster)
         watch(step, replay.cluster)
     return walk.finished()
 
 
-class _Walk:
+class _AnswerRows:
     """Rows that are complete, and rows of conditions that go on."""
 
     def __init__(self, mode: str, cluster: str, committed: int | None) -> None:

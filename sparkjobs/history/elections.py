@@ -40,7 +40,7 @@ class Outcome(msgspec.Struct, frozen=True):
     orders: tuple[tuple[int, ...], ...] = ()
 
 
-class Fate(msgspec.Struct, frozen=True):
+class PartitionFate(msgspec.Struct, frozen=True):
     """The fate of a partition: an outcome for each order that matters, or the reason why none is told."""
 
     name: Name
@@ -72,7 +72,7 @@ def has_elr(cluster: Cluster) -> bool:
     return cluster.mode == "kraft" and level not in ("0", "")
 
 
-def fates(cluster: Cluster, killed: AbstractSet[int]) -> list[Fate]:
+def fates(cluster: Cluster, killed: AbstractSet[int]) -> list[PartitionFate]:
     """Of each partition that these brokers' deaths concern, in the order of their names."""
     found = []
     for name in sorted(cluster.partitions):
@@ -82,12 +82,12 @@ def fates(cluster: Cluster, killed: AbstractSet[int]) -> list[Fate]:
     return found
 
 
-def _fate_of(cluster: Cluster, name: Name, before: Partition, killed: AbstractSet[int]) -> Fate:
+def _fate_of(cluster: Cluster, name: Name, before: Partition, killed: AbstractSet[int]) -> PartitionFate:
     if (reason := _beyond(cluster, before, killed)) is not None:
-        return Fate(name, before, (), reason)
+        return PartitionFate(name, before, (), reason)
     hit = sorted({one for one in (*before.isr, before.leader) if one in killed})
     if len(hit) > _REPLICAS_ORDERED:
-        return Fate(name, before, (), f"{len(hit)} of its replicas die: too many orders")
+        return PartitionFate(name, before, (), f"{len(hit)} of its replicas die: too many orders")
     # with eligible leader replicas it also matters which brokers left an ISR that was still large enough
     is_any = not (has_elr(cluster) or killed >= set(before.isr))
     ends: dict[tuple[object, ...], list[tuple[Partition, tuple[int, ...]]]] = {}
@@ -99,9 +99,9 @@ def _fate_of(cluster: Cluster, name: Name, before: Partition, killed: AbstractSe
             partition = without(cluster, name, partition, broker, dead)
         ends.setdefault(_result_of(partition), []).append((partition, order))
     if len(ends) == 1:
-        return Fate(name, before, (Outcome(partition),))
+        return PartitionFate(name, before, (Outcome(partition),))
     found = (Outcome(*same[0], tuple(order for _, order in same)) for same in ends.values())
-    return Fate(name, before, tuple(found))
+    return PartitionFate(name, before, tuple(found))
 
 
 def _result_of(partition: Partition) -> tuple[object, ...]:
@@ -225,6 +225,6 @@ def _offline_without(cluster: Cluster, broker: int) -> list[Name]:
     ]
 
 
-def last_in_sync(found: Iterable[Fate]) -> list[Fate]:
+def last_in_sync(found: Iterable[PartitionFate]) -> list[PartitionFate]:
     """Partitions whose last in-sync or eligible replicas would all be among the dead."""
     return [one for one in found if one.is_offline]

@@ -182,7 +182,7 @@ def _survey_one(
     if not path.isascii() and (shown := os.fsencode(path).decode("utf-8", "backslashreplace")) != path:
         return _unnamed(shown, cluster, zones)
     digest, size_bytes, line_bytes = sha256(), 0, 0
-    head, tail, trouble, seen, is_gzip = b"", b"", None, Seen(), False
+    head, tail, trouble, seen, is_gzip = b"", b"", None, TextCheck(), False
     try:
         with open_file(path) as content:
             is_gzip = isinstance(content, gzip.GzipFile)
@@ -254,7 +254,7 @@ def _unnamed(path: str, cluster: str, zones: Zones) -> BronzeFile:
     )
 
 
-class Seen:
+class TextCheck:
     """Counts the lines, and checks that all is text, so that no reader has to look at every line again."""
 
     def __init__(self) -> None:

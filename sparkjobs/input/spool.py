@@ -48,7 +48,7 @@ def piece_of(path: str) -> Piece | None:
     return Piece(path, found[1], int(found[2]), int(found[3]), int(found[4]), bool(found[5]))
 
 
-class _Reached(msgspec.Struct):
+class _SpoolProgress(msgspec.Struct):
     """How far a log was taken."""
 
     end_bytes: int = 0
@@ -62,14 +62,14 @@ class Spool:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._first: dict[str, Piece] = {}
-        self._reached: dict[str, _Reached] = {}
+        self._reached: dict[str, _SpoolProgress] = {}
         self._unchanged: dict[str, tuple[int, int, int]] = {}  # path: the file's stat when all of it was taken
         last = {piece.log_id: piece for piece in self.pieces()}
         for piece in self.pieces():
             self._first.setdefault(piece.log_id, piece)
         for piece in last.values():
             lines = Path(piece.path).read_bytes().count(b"\n")
-            self._reached[piece.log_id] = _Reached(piece.end_bytes, piece.first_line + lines)
+            self._reached[piece.log_id] = _SpoolProgress(piece.end_bytes, piece.first_line + lines)
 
     def pieces(self) -> list[Piece]:
         found = (piece_of(str(path)) for path in self.folder.iterdir())
@@ -101,7 +101,7 @@ class Spool:
             if not head:
                 return []  # it does not say yet which log it is
             log_id = _log_id(path, head)
-            reached = self._reached.setdefault(log_id, _Reached())
+            reached = self._reached.setdefault(log_id, _SpoolProgress())
             content.seek(reached.end_bytes)
             while chunk := content.read(PIECE_BYTES):
                 whole = chunk[: chunk.rfind(b"\n") + 1]
@@ -116,7 +116,7 @@ class Spool:
                 content.seek(reached.end_bytes)
         return taken
 
-    def _write(self, label: str, log_id: str, reached: _Reached, kept: bytes, *, is_cut: bool) -> Piece:
+    def _write(self, label: str, log_id: str, reached: _SpoolProgress, kept: bytes, *, is_cut: bool) -> Piece:
         start_bytes, first_line = reached.end_bytes, reached.next_line
         end_bytes = start_bytes + len(kept)
         cut = "-cut" if is_cut else ""

@@ -13,10 +13,10 @@ from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 from sparkjobs.parse.layouts import Layout, layout_for, second_line, unwrapper
-from sparkjobs.parse.moments import DAY_MS, LAST_MS, day_of, millis_of
 from sparkjobs.parse.ours import row_of_ours
 from sparkjobs.parse.patterns import Shape
 from sparkjobs.parse.shapes import API_NAMES, KEY_LENGTH, RECOVERY_NAMES, STATE_NAMES, UNLISTED, refusal_in, route
+from sparkjobs.parse.timestamps import DAY_MS, LAST_MS, day_of, millis_of
 from sparkjobs.tables.silver import (
     LINE_KEPT,
     LINE_LIMIT,
@@ -54,7 +54,7 @@ class Head(NamedTuple):
     starts: tuple[int, int]  # of the moment and of the message, in the text
 
 
-class Said(NamedTuple):
+class ParsedMessage(NamedTuple):
     """The meaning that was found in a message. Spans are in the message; without a shape it says nothing of use."""
 
     who: Span | None
@@ -177,7 +177,7 @@ class LineReader:
         event_id = event_id_of(self.file.cluster, row["broker"], str(at_ms), text)
         return self._event(row, str(at_ms), at_ms, line, line_no, event_id=event_id, level="INFO")
 
-    def said_in(self, head: Head) -> Said | str:
+    def said_in(self, head: Head) -> ParsedMessage | str:
         """Returns the meaning of the message; or the reason why it has none, though it must be known.
 
         A message that Kafka writes in one line is cut short where the line ends before its message does.
@@ -201,12 +201,12 @@ class LineReader:
             body, start = message, 0
         found = None if shape is None else shape.regex.fullmatch(body)
         if found is not None:
-            return Said(who, epoch, shape, found, start)
+            return ParsedMessage(who, epoch, shape, found, start)
         if head.logger in _STATE_LOGGERS or (not head.logger and self.file.kind == "state-change"):
             return "torn" if head.is_open else "unknown_shape"
-        return Said(who, epoch, None, None, start)
+        return ParsedMessage(who, epoch, None, None, start)
 
-    def columns_of(self, said: Said, message: str) -> dict[str, Any]:
+    def columns_of(self, said: ParsedMessage, message: str) -> dict[str, Any]:
         """The columns that the message fills."""
         who = None if said.who is None else int(message[slice(*said.who)])
         broker = self.file.broker if who is None else who

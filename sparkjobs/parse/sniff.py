@@ -14,9 +14,9 @@ import msgspec
 
 from sparkjobs.parse.layouts import DATE, LAYOUTS, WRAPPERS
 from sparkjobs.parse.lines import LineReader
-from sparkjobs.parse.moments import millis_of
 from sparkjobs.parse.ours import row_of_ours
 from sparkjobs.parse.shapes import UNLISTED
+from sparkjobs.parse.timestamps import millis_of
 from sparkjobs.tables.silver import BronzeFile, SilverEvent
 
 SAMPLED: Final = 200

@@ -12,10 +12,10 @@ import re
 from typing import Any, Final, NamedTuple
 
 from sparkjobs.parse.layouts import WRAPPERS
-from sparkjobs.parse.lines import LineReader, Said, Span, event_id_of, groups_taken, in_words, ints_of
-from sparkjobs.parse.moments import DAY_MS, day_of
+from sparkjobs.parse.lines import LineReader, ParsedMessage, Span, event_id_of, groups_taken, in_words, ints_of
 from sparkjobs.parse.patterns import WORD_SLOTS
 from sparkjobs.parse.shapes import UNLISTED
+from sparkjobs.parse.timestamps import DAY_MS, day_of
 from sparkjobs.tables.silver import LINE_KEPT, LINE_LIMIT, SilverEvent
 
 #: makes all digits alike; bytes to bytes, so that a form is as long as its line
@@ -94,7 +94,7 @@ def template_for(reader: LineReader, line: str) -> Template | None:
     return template if _fill(template, reader, said, head.message) else None
 
 
-def _fill(template: Template, reader: LineReader, said: Said, message: str) -> bool:
+def _fill(template: Template, reader: LineReader, said: ParsedMessage, message: str) -> bool:
     """The columns; False where a number stands for a word."""
     same, start = template.same, template.message[0]
     if said.who is None:

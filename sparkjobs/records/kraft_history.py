@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from sparkjobs.records import RecordError
-from sparkjobs.records.found import TROUBLES, Source, name_of_node, properties_beside
+from sparkjobs.records.discovery import TROUBLES, Source, name_of_node, properties_beside
 from sparkjobs.records.kraft_files import Batch, Frame, batch_of, frames_in
 
 _START: Final = 0

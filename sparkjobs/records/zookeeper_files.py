@@ -294,7 +294,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 def snapshot_in(content: BinaryIO) -> Snapshot:
     """Raises SnapshotError for anything that is not one whole snapshot."""
-    source = _Summed(content)
+    source = _ChecksummedBytes(content)
     try:
         magic, snapshot_format, _ = _HEADER.unpack(source.take(_HEADER.size))
         if (magic, snapshot_format) != (MAGIC, 2):
@@ -318,20 +318,20 @@ def snapshot_in(content: BinaryIO) -> Snapshot:
     return Snapshot(sessions, znodes)
 
 
-def _znode_of(path: str, fields: Fields, source: _Summed) -> Znode:
+def _znode_of(path: str, fields: Fields, source: _ChecksummedBytes) -> Znode:
     data = fields.buffer()
     fields.long()  # which access list
     _, mzxid, ctime_ms, mtime_ms, version, _, _, owner, _ = _STAT.unpack(source.take(_STAT.size))
     return Znode(path, data, version, owner, ctime_ms, mtime_ms, mzxid)
 
 
-def _check_seal(source: _Summed, fields: Fields, what: str) -> None:
+def _check_seal(source: _ChecksummedBytes, fields: Fields, what: str) -> None:
     expected = source.checksum
     if fields.long() != expected or fields.string() != _ROOT:
         raise SnapshotError(f"before byte {source.position}: the checksum of {what} does not fit")
 
 
-def _check_extras(source: _Summed, fields: Fields) -> None:
+def _check_extras(source: _ChecksummedBytes, fields: Fields) -> None:
     """Checks the parts that later releases add, each with a seal of its own; none of it is needed."""
     for size in _EXTRAS:
         if source.is_at_end():
@@ -340,7 +340,7 @@ def _check_extras(source: _Summed, fields: Fields) -> None:
         _check_seal(source, fields, "what follows the tree")
 
 
-class _Summed:
+class _ChecksummedBytes:
     """Bytes as they come, with ZooKeeper's checksum of all before."""
 
     def __init__(self, content: BinaryIO) -> None:

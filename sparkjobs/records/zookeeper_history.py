@@ -17,11 +17,11 @@ from typing import NamedTuple
 import msgspec
 
 from sparkjobs.records import RecordError
-from sparkjobs.records.found import TROUBLES, Source
+from sparkjobs.records.discovery import TROUBLES, Source
 from sparkjobs.records.zookeeper_files import Operation, Snapshot, operations_in, snapshot_in
 
 
-class Run(NamedTuple):
+class ZxidRange(NamedTuple):
     """Zxids that follow each other, both ends in it."""
 
     first: int
@@ -50,7 +50,7 @@ class ServerLog(msgspec.Struct):
     folder: str
     logs: list[Source]
     snapshots: list[Source]
-    runs: list[Run] = []
+    runs: list[ZxidRange] = []
     troubles: list[str] = []
 
     @property
@@ -170,9 +170,9 @@ def _server_of(folder: str, sources: Sequence[Source]) -> ServerLog:
     )
     for operation in server.operations():
         if server.runs and operation.zxid in (server.last, server.last + 1):
-            server.runs[-1] = Run(server.runs[-1].first, operation.zxid)
+            server.runs[-1] = ZxidRange(server.runs[-1].first, operation.zxid)
         else:
-            server.runs.append(Run(operation.zxid, operation.zxid))
+            server.runs.append(ZxidRange(operation.zxid, operation.zxid))
     return server
 
 

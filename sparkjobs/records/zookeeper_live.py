@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from aiozk import ZKClient, exc  # type: ignore[import-untyped]
 
 from sparkjobs.records import RecordError
-from sparkjobs.records.found import Source
+from sparkjobs.records.discovery import Source
 from sparkjobs.records.zookeeper_files import Operation, Snapshot, Znode
 from sparkjobs.records.zookeeper_history import Bridge
 

@@ -19,7 +19,7 @@ from functools import partial
 from html import escape
 from typing import Any, Final
 
-from sparkjobs.parse.moments import DAY_MS
+from sparkjobs.parse.timestamps import DAY_MS
 from sparkjobs.rules.rules import Answers
 
 LABEL_WIDTH: Final = 170

@@ -17,7 +17,6 @@ from typing import Any, Final, NamedTuple
 from sparkjobs.clocks.skew import zone_hint
 from sparkjobs.report import pictures
 from sparkjobs.report.findings import Finding, findings_for
-from sparkjobs.report.machines import machines
 from sparkjobs.report.markup import (
     ROWS_SHOWN,
     Clock,
@@ -30,6 +29,7 @@ from sparkjobs.report.markup import (
     table_of,
     worst,
 )
+from sparkjobs.report.state_machines import machines
 from sparkjobs.report.verdict import is_blind, summary_for, verdict_for
 from sparkjobs.rules.coverage import ENDS
 from sparkjobs.rules.rules import Answers

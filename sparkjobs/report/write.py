@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from sparkjobs.report.certain import Records, beside_logs, hidden, knows, page_for_records, verdict_of
+from sparkjobs.report.exact_facts import Records, beside_logs, hidden, knows, page_for_records, verdict_of
 from sparkjobs.report.findings import findings_for
 from sparkjobs.report.page import Input, Quote, Quoting, page_for
 from sparkjobs.report.redact import Redactor, outline, redacted, texts_in

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from sparkjobs.parse.moments import LAST_MS
+from sparkjobs.parse.timestamps import LAST_MS
 from sparkjobs.rules.facts import (
     CLUSTER_EVENTS,
     GOODBYES,
-    Asked,
+    ElectionRequest,
     Facts,
     Loss,
     Place,
@@ -25,7 +25,7 @@ from sparkjobs.rules.facts import (
 from sparkjobs.rules.kraft import QUORUM_EVENTS, STOPS, readers_in
 from sparkjobs.rules.losses import UNHEARD_MS, losses_in, sign_after, signs_in
 from sparkjobs.rules.tenures import CLAIMED, DONE, READY, again_in, is_goodbye, is_said, steps_in
-from sparkjobs.rules.zookeeper import gaps_of
+from sparkjobs.rules.zookeeper_outages import gaps_of
 from sparkjobs.tables.silver import SilverEvent
 
 
@@ -56,7 +56,7 @@ def facts_for(cluster: str, tallies: Sequence[Tally], events: Iterable[SilverEve
         gaps=sorted(gaps_of(known)),
         steps=list(steps_in(known)),
         asked=[
-            Asked(event.ts_adj, event.reason or "", event.file_id, event.line_no)
+            ElectionRequest(event.ts_adj, event.reason or "", event.file_id, event.line_no)
             for event in known
             if event.event == "preferred_election_asked"
         ],

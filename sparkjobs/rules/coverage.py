@@ -14,7 +14,7 @@ ENDS: Final = "end of an outage"
 KRAFT: Final = "these are logs of KRaft: what its controllers decided stands in `__cluster_metadata-0` of any node"
 
 
-class _Seen(NamedTuple):
+class _SeenLines(NamedTuple):
     """Which kinds of lines there are."""
 
     events: frozenset[str]
@@ -36,7 +36,7 @@ class _Seen(NamedTuple):
 
 def coverage_of(tallies: Sequence[Tally], facts: Facts) -> Iterator[Coverage]:
     """Of one cluster."""
-    seen = _Seen(
+    seen = _SeenLines(
         frozenset(one.event for one in tallies),
         any(one.level == "TRACE" and one.event in ("partition_changed", "request_received") for one in tallies),
         any(one.event == "broker_changed" for one in tallies),
@@ -63,7 +63,7 @@ def coverage_of(tallies: Sequence[Tally], facts: Facts) -> Iterator[Coverage]:
         yield Coverage(cluster=facts.cluster, question=question, grade=grade, why=why)
 
 
-def _starts(seen: _Seen) -> tuple[str, str]:
+def _starts(seen: _SeenLines) -> tuple[str, str]:
     if seen.is_ours:
         return "inferred", "our controller replaces a lost leader in one write; it began with that broker's last word"
     if seen.has_trace:
@@ -76,7 +76,7 @@ def _starts(seen: _Seen) -> tuple[str, str]:
     return "partial", "INFO without controller.log: bounded by the start of the logs"
 
 
-def _ends(seen: _Seen, facts: Facts) -> tuple[str, str]:
+def _ends(seen: _SeenLines, facts: Facts) -> tuple[str, str]:
     if "partition_changed" in seen.events:
         silent = {term.broker for term in facts.terms} - facts.tell_deletions
         if silent:
@@ -90,7 +90,7 @@ def _ends(seen: _Seen, facts: Facts) -> tuple[str, str]:
     return "none", "no controller's state-change.log among the files"
 
 
-def _tenures(seen: _Seen) -> tuple[str, str]:
+def _tenures(seen: _SeenLines) -> tuple[str, str]:
     if seen.has_controller_log:
         return "exact", "controller.log says who was elected"
     if seen.is_ours:
@@ -98,7 +98,7 @@ def _tenures(seen: _Seen) -> tuple[str, str]:
     return "inferred", "no controller.log: a tenure begins with the first line under its epoch"
 
 
-def _acks(seen: _Seen) -> tuple[str, str]:
+def _acks(seen: _SeenLines) -> tuple[str, str]:
     if "follower_started" in seen.events or (seen.is_ours and "request_done" in seen.events):
         return "exact", "brokers' own lines"
     if seen.has_receipts:
@@ -110,7 +110,7 @@ def _acks(seen: _Seen) -> tuple[str, str]:
     return "none", "no broker's state-change.log among the files"
 
 
-def _isrs(seen: _Seen) -> tuple[str, str]:
+def _isrs(seen: _SeenLines) -> tuple[str, str]:
     if seen.is_ours:
         return "exact", "changes have lines"
     if not seen.has_states:
@@ -120,7 +120,7 @@ def _isrs(seen: _Seen) -> tuple[str, str]:
     return "partial", "no server.log: what leaders asked for is seen only with the next election"
 
 
-def _crashes(seen: _Seen) -> tuple[str, str]:
+def _crashes(seen: _SeenLines) -> tuple[str, str]:
     if seen.has_server_log:
         return "exact", "server.log tells a stop from a crash"
     if seen.is_ours:
@@ -143,13 +143,13 @@ def _clocks(facts: Facts) -> tuple[str, str]:
     return "exact", f"clocks were compared, and are known to within {max(known)} ms"
 
 
-def _zookeeper(seen: _Seen) -> tuple[str, str]:
+def _zookeeper(seen: _SeenLines) -> tuple[str, str]:
     if seen.events & {"zookeeper_lost", "session_established"}:
         return "exact", "brokers' server.log says when they lost ZooKeeper and found it again"
     return "none", "no broker says anything of its connection to ZooKeeper: that needs Kafka's server.log"
 
 
-def _moves(seen: _Seen, facts: Facts) -> tuple[str, str]:
+def _moves(seen: _SeenLines, facts: Facts) -> tuple[str, str]:
     silent = [term.controller_epoch for term in facts.terms if term.controller_epoch not in facts.told_epochs]
     if facts.told_epochs and not silent:
         return "exact", "each move of a partition or a replica has a line"
@@ -165,7 +165,7 @@ def _epochs_named(epochs: Sequence[int]) -> str:
     return f"epoch {named}" if len(epochs) == 1 else f"epochs {named}"
 
 
-def _latencies(seen: _Seen) -> tuple[str, str]:
+def _latencies(seen: _SeenLines) -> tuple[str, str]:
     if seen.has_trips and seen.events & {"request_received", "metadata_cached"}:
         return "exact", "TRACE: both sides of requests have lines"
     if seen.is_ours or seen.has_durations:

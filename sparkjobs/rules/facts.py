@@ -149,7 +149,7 @@ class Gap(NamedTuple):
     has_expired: bool = False
 
 
-class Asked(NamedTuple):
+class ElectionRequest(NamedTuple):
     """A request for an election of first replicas."""
 
     at_ms: int
@@ -223,7 +223,7 @@ class Facts:
     is_end_told: bool = True  # the last controller's own lines are here, to the end
     gaps: Sequence[Gap] = ()
     steps: Sequence[Step] = ()
-    asked: Sequence[Asked] = ()
+    asked: Sequence[ElectionRequest] = ()
     clock_err_ms: Mapping[int, int | None] = field(default_factory=dict)  # broker: how wrong its corrected clock may be
     answered: Mapping[str, Mapping[int, int]] = field(default_factory=dict)  # cause: broker: when it had done all of it
     by_number: frozenset[int] = frozenset()  # brokers that log their work by a request's number: before 2.6

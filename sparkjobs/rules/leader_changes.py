@@ -16,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from sparkjobs.parse.moments import HOUR_MS
+from sparkjobs.parse.timestamps import HOUR_MS
 from sparkjobs.rules.facts import Facts
 from sparkjobs.rules.partitions import NO_LEADER, by_controllers, is_unclean, lives_of
 from sparkjobs.rules.state_machines import OFFLINE, ONLINE

@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from sparkjobs.parse.moments import HOUR_MS
+from sparkjobs.parse.timestamps import HOUR_MS
 from sparkjobs.rules.facts import Facts, Term
 from sparkjobs.rules.partitions import epoch_held
 from sparkjobs.rules.state_machines import LEGAL, MACHINE_OF, MISPRINTED, NON_EXISTENT, OLDER, UNKNOWN, known_as
@@ -118,7 +118,7 @@ class _Group(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Stays:
+class _StateStays:
     """Of one state."""
 
     subjects: int = 0
@@ -143,7 +143,7 @@ class _Stays:
 _Jump = tuple[int, str, int, str, int, int | None]
 
 
-class _Seen(NamedTuple):
+class _PossibleMoves(NamedTuple):
     """The moves that can have happened between two lines of two terms, where the second begins in another state than
     the first ended in."""
 
@@ -163,14 +163,14 @@ class _End(NamedTuple):
 
 
 @dataclass(slots=True)
-class MoveBook:
+class MoveTotals:
     """Takes the moves of partition after partition and adds up the sums over all of them."""
 
     facts: Facts
     _terms: Mapping[int, Term] = field(init=False)
     _is_mixed: bool = field(init=False)
     _transitions: Counter[tuple[str | None, str, str | None, int]] = field(default_factory=Counter)
-    _stays: defaultdict[str, _Stays] = field(default_factory=lambda: defaultdict(_Stays))
+    _stays: defaultdict[str, _StateStays] = field(default_factory=lambda: defaultdict(_StateStays))
     _jumps: dict[tuple[int, str, str, str], tuple[int, _Jump]] = field(default_factory=dict)
     _lives: list[Row] = field(default_factory=list)
 
@@ -321,7 +321,7 @@ class MoveBook:
         last_epoch = facts.terms[-1].controller_epoch if facts.terms else -1
         return _End(last_epoch, facts.last_ms if facts.is_end_told else 0, facts.last_ms, is_of_logs=True)
 
-    def _seen_between(self, last_ms: int, epoch: int, move: Move) -> _Seen:
+    def _seen_between(self, last_ms: int, epoch: int, move: Move) -> _PossibleMoves:
         """A state is a controller's belief: it ends with the controller's term, and the next controller's begins as it
         loads."""
         at_ms, now = move.at_ms, move.controller_epoch
@@ -337,7 +337,9 @@ class MoveBook:
             since_ms = after.from_ms
         left_ms = min(max(left_ms, last_ms), at_ms)
         since_ms = min(max(since_ms, last_ms), at_ms)
-        return _Seen(min(max(until_ms, last_ms), left_ms), left_ms, since_ms, min(max(found_ms, since_ms), at_ms))
+        return _PossibleMoves(
+            min(max(until_ms, last_ms), left_ms), left_ms, since_ms, min(max(found_ms, since_ms), at_ms)
+        )
 
     def _jumped(self, stood_in: str, move: Move, topic: str, base: int, bits: int) -> None:
         """They moved from where they did not stand."""
@@ -433,7 +435,7 @@ def _move_of_many(event: SilverEvent) -> Move | None:
     return Move(*place, event.ts_adj, event.peer_broker, event.from_state, event.to_state, event.cause)
 
 
-def _row_of(cluster: str, state: str, found: _Stays) -> TimeInState:
+def _row_of(cluster: str, state: str, found: _StateStays) -> TimeInState:
     return TimeInState(
         cluster=cluster,
         machine=MACHINE_OF[state],

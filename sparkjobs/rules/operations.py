@@ -53,7 +53,7 @@ class _Op:
 
 
 @dataclass(slots=True)
-class _Walk:
+class _TopicHistory:
     """Goes through a topic's lines in order of time."""
 
     running: dict[_Key, _Op] = field(default_factory=dict)
@@ -86,8 +86,8 @@ class _Walk:
         self.ended.append((key, op))
 
 
-def _walked(events: Sequence[SilverEvent]) -> _Walk:
-    walk = _Walk()
+def _walked(events: Sequence[SilverEvent]) -> _TopicHistory:
+    walk = _TopicHistory()
     for event in sorted(events, key=lambda event: (event.ts_adj, event.event_id)):
         walk.see(_name_of(event), event)
     return walk

@@ -38,7 +38,7 @@ _LOST_LEADER: Final = frozenset({"broker_gone", "broker_bounced", "term_started"
 def outages_of(events: Sequence[SilverEvent], facts: Facts) -> Iterator[Outage]:
     """Of one partition; `events` in any order."""
     topic = str(events[0].topic) if events else ""
-    walk = _Walk(facts, topic, facts.deletions.get(topic, ()))
+    walk = _OutageHistory(facts, topic, facts.deletions.get(topic, ()))
     for event in by_controllers(events, facts.terms):
         walk.see(event)
     yield from walk.finish()
@@ -55,7 +55,7 @@ def may_begin(event: SilverEvent) -> bool:
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenOutage:
     """An outage that has not ended yet."""
 
     first: SilverEvent
@@ -71,13 +71,13 @@ class _Open:
 
 
 @dataclass(slots=True)
-class _Walk:
+class _OutageHistory:
     """Goes through a partition's lines in order."""
 
     facts: Facts
     topic: str
     deletions: Sequence[int]  # when those of the topic began
-    now: _Open | None = None
+    now: _OpenOutage | None = None
     leader: int | None = None
     before: SilverEvent | None = None  # the last that said a state
     epoch: int | None = None
@@ -200,7 +200,7 @@ class _Walk:
         err_ms = event.skew_err_ms or 0
         loss = self._loss_by(at_ms + err_ms)
         if says_so or (is_takeover and event.leader == NO_LEADER):
-            self.now = _Open(event, at_ms, at_ms - err_ms, at_ms + err_ms, "exact", self.leader, loss)
+            self.now = _OpenOutage(event, at_ms, at_ms - err_ms, at_ms + err_ms, "exact", self.leader, loss)
             return
         heard_ms = None if loss is None else self.facts.last_heard_ms(loss)
         lo_ms = min(self.facts.first_ms if heard_ms is None else heard_ms, at_ms)
@@ -209,7 +209,7 @@ class _Walk:
         lo_ms -= 0 if loss is None else self.facts.clock_err_ms.get(loss.broker) or 0
         if self.led_ms is not None and self.led_ms <= start_ms:
             lo_ms = max(lo_ms, self.led_ms - err_ms)
-        self.now = _Open(event, start_ms, lo_ms, at_ms + err_ms, "inferred", self.leader, loss)
+        self.now = _OpenOutage(event, start_ms, lo_ms, at_ms + err_ms, "inferred", self.leader, loss)
 
     def _loss_by(self, at_ms: int) -> Loss | None:
         """The last time its leader went; not if it came back, and led it again, after that."""

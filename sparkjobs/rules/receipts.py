@@ -108,7 +108,7 @@ def _with_state(change: LeaderChange, after: LeaderChange | None, events: Iterab
     return msgspec.structs.replace(change, **known)
 
 
-class _Done(NamedTuple):
+class _ExecutedDecision(NamedTuple):
     """A broker has carried out the decision of that leader epoch."""
 
     leader_epoch: int
@@ -116,24 +116,26 @@ class _Done(NamedTuple):
     at_ms: int
 
 
-def _starts(events: Iterable[SilverEvent]) -> Iterator[_Done]:
+def _starts(events: Iterable[SilverEvent]) -> Iterator[_ExecutedDecision]:
     for event in events:
         is_start = event.event in ("leader_started", "follower_started")
         if is_start and event.leader_epoch is not None and event.broker is not None:
-            yield _Done(event.leader_epoch, event.broker, event.ts_adj)
+            yield _ExecutedDecision(event.leader_epoch, event.broker, event.ts_adj)
 
 
-def _requests(events: Iterable[SilverEvent], brokers: frozenset[int]) -> Iterator[_Done]:
+def _requests(events: Iterable[SilverEvent], brokers: frozenset[int]) -> Iterator[_ExecutedDecision]:
     for request, lines in done_in(events, brokers):
         epochs = [line.leader_epoch for line in lines if line.leader_epoch is not None]
         if epochs:
-            yield _Done(max(epochs), request.broker, next(line.ts_adj for line in lines if line.event == DONE))
+            yield _ExecutedDecision(
+                max(epochs), request.broker, next(line.ts_adj for line in lines if line.event == DONE)
+            )
 
 
 def _add(
     acks: Sequence[dict[int, int]],
     changes: Sequence[LeaderChange],
-    found: Iterable[_Done],
+    found: Iterable[_ExecutedDecision],
     places: Collection[int],
     but: Sequence[Collection[int]] = (),
 ) -> None:

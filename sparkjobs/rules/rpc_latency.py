@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from sparkjobs.parse.moments import HOUR_MS
+from sparkjobs.parse.timestamps import HOUR_MS
 from sparkjobs.rules.facts import DONE
 from sparkjobs.rules.receipts import API, done_in
 from sparkjobs.tables.gold import RpcLatency

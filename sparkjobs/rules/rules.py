@@ -36,7 +36,7 @@ from sparkjobs.rules.moves import illegal_transitions_of
 from sparkjobs.rules.rpc_latency import rpc_latency_of
 from sparkjobs.rules.slo import Extent, slo_of
 from sparkjobs.rules.tenures import lives_of_brokers, phases_of, silences_of, tenures_of
-from sparkjobs.rules.zookeeper import zookeeper_outages_of
+from sparkjobs.rules.zookeeper_outages import zookeeper_outages_of
 from sparkjobs.tables.gold import GOLD, LogSpan
 from sparkjobs.tables.silver import Row, SilverEvent
 
@@ -89,7 +89,7 @@ def of_cluster(
             last[one.broker] = max(one.last_ms, last.get(one.broker, one.last_ms))
     lives = list(lives_of_brokers(facts, first, last))
     silences = list(silences_of(facts.cluster, lives))
-    of_many = moves.MoveBook(facts)
+    of_many = moves.MoveTotals(facts)
     if not {*moves.TABLES}.isdisjoint(only):
         of_many.take_lines(facts.moved)
     of_ours = of_many.rows()
@@ -144,7 +144,7 @@ def partition_rows(
     tables; `said`: moves that are no events."""
     tables: dict[str, list[Row]] = defaultdict(list)
     wanted = {name: rule for name, rule in OF_PARTITION.items() if name in only}
-    book, are_moves_asked = moves.MoveBook(facts), not {*moves.TABLES}.isdisjoint(only)
+    book, are_moves_asked = moves.MoveTotals(facts), not {*moves.TABLES}.isdisjoint(only)
     done = set[tuple[str, int]]()
     for group in groups:
         found: dict[str, list[Any]] = {

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from sparkjobs.parse.moments import DAY_MS
+from sparkjobs.parse.timestamps import DAY_MS
 from sparkjobs.rules.tenures import Stretch, spoken_of
 from sparkjobs.tables.gold import ClusterSilence, Outage, SloDay
 

@@ -1,5 +1,5 @@
 """Records that replicas removed because their leader does not have them. Brokers of ours say so; of Kafka's,
-`history/joined.py` finds it in a record and the logs beside it.
+`history/log_join.py` finds it in a record and the logs beside it.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from sparkjobs.records import kraft_files, zookeeper_files
-from sparkjobs.records.found import Source, find_records
+from sparkjobs.records.discovery import Source, find_records
 from sparkjobs.records.kraft_files import SECRET
 from sparkjobs.tables.arrow import arrow_type
 

@@ -1,6 +1,6 @@
 """The tables of the facts known from records: ZooKeeper's history or KRaft's metadata log, not from lines of logs.
 
-Columns that are called logged come from lines of logs (`sparkjobs.history.joined`); the record does not know them.
+Columns that are called logged come from lines of logs (`sparkjobs.history.log_join`); the record does not know them.
 
 As in `sparkjobs.tables.gold`, rows of a table are sorted by their columns in order. `grade` is `exact` where the record
 says it. It is `inferred` behind a gap that a snapshot bridges (the event happened between `from_lo_ms` and `from_ms`),

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from sparkjobs.history.departures import UNEXPLAINED, explained
-from sparkjobs.history.joined import joined
+from sparkjobs.history.log_join import joined
 from tests.known.test_joined import CLUSTER, both, record
 
 _CAUSE: Final = {"kill": "died", "sigstop": "silent", "sigterm": "shut down"}

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from controller.core import elections as ours
 from controller.core.model import Leadership
+from sparkjobs.history.as_of import histories_in
 from sparkjobs.history.cluster import NOBODY, Broker, BrokerStep, Cluster, Name, Partition, PartitionStep, Step
-from sparkjobs.history.elections import Fate, fates, rule_of, safe_order, without
-from sparkjobs.history.moment import histories_in
+from sparkjobs.history.elections import PartitionFate, fates, rule_of, safe_order, without
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -65,7 +65,7 @@ def test_the_prediction_is_what_kraft_did_when_it_fenced_a_broker(folder: str, l
 @pytest.mark.parametrize(("folder", "least"), [("kafka-3.9.1", 250), ("kafka-3.9.1-info", 250)])
 def test_the_prediction_is_what_a_zookeeper_mode_controller_came_to(folder: str, least: int) -> None:
     """It writes a partition more than once: its last state counts, before the next broker comes or goes."""
-    waiting: dict[Name, Fate] = {}
+    waiting: dict[Name, PartitionFate] = {}
     dead: set[int] = set()
     count = 0
     for before, step, after in walked(folder, "zookeeper"):

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
+from sparkjobs.history.as_of import History, answers_for_records, histories_in
 from sparkjobs.history.cluster import Cluster, Partition
-from sparkjobs.history.moment import History, answers_for_records, histories_in
 from sparkjobs.records import RecordError
-from sparkjobs.records.found import find_records
+from sparkjobs.records.discovery import find_records
 from sparkjobs.records.kraft_files import batches_in
 from sparkjobs.records.kraft_history import kraft_history
 from tests.known.kraft_samples import KRAFT

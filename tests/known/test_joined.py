@@ -15,9 +15,9 @@ import pytest
 
 from sparkjobs.commands.shared import inputs_of
 from sparkjobs.engine.local.conclude import Concluded, conclude
-from sparkjobs.history.joined import joined
-from sparkjobs.history.moment import answers_for_records
-from sparkjobs.records.found import find_records
+from sparkjobs.history.as_of import answers_for_records
+from sparkjobs.history.log_join import joined
+from sparkjobs.records.discovery import find_records
 from tests.known.kraft_samples import KRAFT
 
 CLUSTER = KRAFT / "4.3.1"

@@ -18,12 +18,12 @@ from sparkjobs.commands.cli import top
 from sparkjobs.commands.inputs import inputs_of
 from sparkjobs.engine.local.conclude import conclude
 from sparkjobs.history.answers import answers_of
+from sparkjobs.history.as_of import History, answers_for_records, histories_in, moment_of
 from sparkjobs.history.cluster import Cluster, Step
-from sparkjobs.history.joined import joined
+from sparkjobs.history.log_join import joined
 from sparkjobs.history.migration import PHASES, KraftSide, ZooKeeperSide, migration_rows
-from sparkjobs.history.moment import History, answers_for_records, histories_in, moment_of
 from sparkjobs.history.zookeeper import ZooKeeperReplay
-from sparkjobs.records.found import find_records
+from sparkjobs.records.discovery import find_records
 from sparkjobs.records.zookeeper_files import Operation
 from tests.known.kraft_samples import KRAFT
 

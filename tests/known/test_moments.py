@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sparkjobs.commands.cli import top
+from sparkjobs.history.as_of import cluster_in
 from sparkjobs.history.cluster import NOBODY
-from sparkjobs.history.moment import cluster_in
 from sparkjobs.records import RecordError
 from tests.known.kraft_samples import KRAFT
 
@@ -158,7 +158,7 @@ def test_without_a_record_it_says_which_files_would_be_one(tmp_path: Path) -> No
 
 
 def test_secrets_are_shown_in_no_difference() -> None:
-    from sparkjobs.commands.moments import shown
+    from sparkjobs.commands.as_of import shown
     from sparkjobs.history.answers import is_secret
 
     assert shown("ssl.keystore.password", "a", "b") == ["(hidden 0)", "(hidden 1)"]

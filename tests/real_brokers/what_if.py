@@ -33,7 +33,7 @@ from brokerstub.lab.kafka import KafkaBroker, jars, tool
 from brokerstub.lab.ports import free_port
 from brokerstub.lab.zookeeper import ZooKeeperServer
 from sparkjobs.commands.cli import top
-from sparkjobs.history.moment import moment_of
+from sparkjobs.history.as_of import moment_of
 from tests.real_brokers import kraft
 from tests.real_brokers.cluster import JARS, TOOLS
 from tests.waiting import until

@@ -68,7 +68,7 @@ from controller.wire.client import Answer
 from controller.zookeeper import codec as zk_codec
 from controller.zookeeper.client import parse_connect
 from controller.zookeeper.port import ZooKeeperError
-from sparkjobs.history.moment import cluster_in
+from sparkjobs.history.as_of import cluster_in
 from sparkjobs.parse.lines import LineReader
 from sparkjobs.parse.sniff import sniff
 from sparkjobs.records import RecordError

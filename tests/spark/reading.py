@@ -14,13 +14,13 @@ from typing import IO
 
 import msgspec
 
-from sparkjobs.clocks.causality import Gaps, gaps_in, is_of_pair
+from sparkjobs.clocks.causality import HourlyGaps, gaps_in, is_of_pair
 from sparkjobs.clocks.skew import OF_TRIPS, Heard, ahead_of, all_trips_in, corrected, rows_for
 from sparkjobs.commands.inputs import LogInputs
 from sparkjobs.engine.local.conclude import UNREAD
 from sparkjobs.input.files import lines_of, open_content
 from sparkjobs.parse.lines import CONTINUES, LineReader, is_trace_head
-from sparkjobs.parse.moments import HOUR_MS
+from sparkjobs.parse.timestamps import HOUR_MS
 from sparkjobs.rules.facts import Place
 from sparkjobs.tables.silver import (
     LINE_KEPT,
@@ -155,7 +155,7 @@ def skew_of(events: Sequence[SilverEvent]) -> list[SilverSkew]:
             if event.event in OF_TRIPS:
                 by_cluster[event.cluster].append(event)
 
-    def gaps_of(cluster: str) -> Gaps:
+    def gaps_of(cluster: str) -> HourlyGaps:
         return gaps_in(event for event in events if event.cluster == cluster and is_of_pair(event))
 
     return [

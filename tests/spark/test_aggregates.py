@@ -12,7 +12,7 @@ import pytest
 
 from controller.api.v1.reports import Aggregates as Served
 from sparkjobs.rules.rules import Answers
-from sparkjobs.rules.watch import NAMED, Aggregates, aggregates_of
+from sparkjobs.rules.stream_state import NAMED, Aggregates, aggregates_of
 from tests.spark import plain
 from tests.spark.bundles import write
 from tests.spark.dialect_ours import OursWithMoves

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from sparkjobs.engine.local import digest, stretches
-from sparkjobs.engine.local.packed_events import Above
+from sparkjobs.engine.local.packed_events import StretchContext
 from sparkjobs.engine.local.stretches import stretches_of
 from sparkjobs.input.files import Zones, find_logs, lines_of, open_content, survey
 from sparkjobs.parse.lines import CONTINUES, LineReader, is_trace_head
@@ -43,7 +43,7 @@ def test_lines_by_their_forms_give_the_columns_that_each_gives_by_itself(
     import pyarrow.parquet as pq
 
     from sparkjobs.engine.local.conclude import ClusterLogs
-    from sparkjobs.engine.local.executor import Alone
+    from sparkjobs.engine.local.executor import SingleProcess
     from sparkjobs.engine.spark.tables import SCHEMA, STAGED, Writing, written
 
     monkeypatch.setattr(stretches, "STRETCH_BYTES", 9_000)
@@ -53,9 +53,9 @@ def test_lines_by_their_forms_give_the_columns_that_each_gives_by_itself(
     write_anything(tmp_path / "logs", random.Random(seed))
     traces = 0
     for file in survey(find_logs([str(tmp_path / "logs")]), "c", Zones("Europe/Berlin", {2: "UTC"})):
-        logs, folder = ClusterLogs(Alone(), [file]), tmp_path / file.file_id
+        logs, folder = ClusterLogs(SingleProcess(), [file]), tmp_path / file.file_id
         for number, (stretch, above) in enumerate(zip(stretches_of(file, {}), logs.known.aboves, strict=True)):
-            assert isinstance(above, Above)
+            assert isinstance(above, StretchContext)
             names = [*written(Writing(stretch, str(folder), f"part-{number}", above.lines, above.traces))]
             assert sorted(name for divided in names for name in divided.told) == sorted(
                 str(path.relative_to(folder)) for path in folder.rglob(f"part-{number}-*")

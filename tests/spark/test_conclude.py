@@ -23,9 +23,9 @@ from sparkjobs.input.files import (
 )
 from sparkjobs.parse.layouts import LAYOUTS, layout_for
 from sparkjobs.parse.lines import LineReader, zone_of
-from sparkjobs.parse.moments import millis_of
 from sparkjobs.parse.shapes import SHAPES
 from sparkjobs.parse.templates import ALIKE, Template, template_for
+from sparkjobs.parse.timestamps import millis_of
 from sparkjobs.report.write import digest_of
 from sparkjobs.rules.facts import Place
 from sparkjobs.rules.rules import Answers

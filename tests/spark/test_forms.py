@@ -21,8 +21,8 @@ from sparkjobs.engine.local.forms import (
 )
 from sparkjobs.input.files import Zones, survey
 from sparkjobs.parse.lines import LineReader
-from sparkjobs.parse.moments import millis_of
 from sparkjobs.parse.templates import ALIKE, template_for
+from sparkjobs.parse.timestamps import millis_of
 from sparkjobs.tables.silver import BronzeFile
 from tests.spark.test_local_ingest import LINE, OFFLINE
 

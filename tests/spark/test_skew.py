@@ -15,7 +15,7 @@ from sparkjobs.clocks.skew import (
     left_ms,
     zone_hint,
 )
-from sparkjobs.parse.moments import HOUR_MS
+from sparkjobs.parse.timestamps import HOUR_MS
 from sparkjobs.tables.silver import SilverEvent, SilverSkew
 from tests.spark.reading import skew_of
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sparkjobs.input.files import Zones, find_logs, survey
-from sparkjobs.records.found import find_records
+from sparkjobs.records.discovery import find_records
 from sparkjobs.records.kraft_files import Batch, Message, Record, batches_in
 from sparkjobs.records.zookeeper_files import operations_in
 from tests.spark.reading import ingest

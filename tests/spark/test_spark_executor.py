@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from sparkjobs.engine.local.conclude import Concluded, conclude, concluded_by
-from sparkjobs.engine.local.executor import Divided, Share
+from sparkjobs.engine.local.executor import DividedTask, Share
 from sparkjobs.engine.local.stretches import Stretch
 from sparkjobs.input.files import BLOCK_BYTES, Zones, find_logs, merged, survey
 from sparkjobs.report.write import digest_of
@@ -71,9 +71,9 @@ def test_clusters_of_one_run_are_concluded_each_by_itself(executor: SparkExecuto
     assert_equal(both, conclude([*other, *one]))
 
 
-def divided(task: _Number) -> Iterable[Divided]:
+def divided(task: _Number) -> Iterable[DividedTask]:
     for portion in range(2):
-        yield Divided((task.number, portion), {("odd" if task.number % 2 else "even", portion): task.number})
+        yield DividedTask((task.number, portion), {("odd" if task.number % 2 else "even", portion): task.number})
 
 
 def parts_of(share: Share, given: str) -> tuple[str, list[tuple[int, int]]]:
@@ -106,11 +106,11 @@ class _Deadly(msgspec.Struct, frozen=True):
     stretch: Stretch
 
 
-def divided_at_last(task: _Deadly) -> Iterable[Divided]:
+def divided_at_last(task: _Deadly) -> Iterable[DividedTask]:
     if not Path(task.marker).exists():
         Path(task.marker).touch()
         os.kill(os.getpid(), signal.SIGKILL)
-    yield Divided("done", {("all", 0): 1})
+    yield DividedTask("done", {("all", 0): 1})
 
 
 def killed_at_first(share: Share, marker: str) -> int:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from sparkjobs.input.files import Zones, find_logs, survey
 from sparkjobs.rules import outages
-from sparkjobs.rules.watch import Revision, Told, Watch
+from sparkjobs.rules.stream_state import Revision, StreamState, ToldOutages
 from sparkjobs.tables.gold import Outage
 from sparkjobs.tables.silver import SilverEvent
 from tests.spark import plain as local
@@ -29,7 +29,7 @@ class Watching:
     """As the stream does it, with Spark's part done in this process."""
 
     def __init__(self, cluster: str) -> None:
-        self.cluster, self.watch, self.told = cluster, Watch(cluster), Told()
+        self.cluster, self.watch, self.told = cluster, StreamState(cluster), ToldOutages()
         self.so_far: list[SilverEvent] = []
         self.revisions: list[Revision] = []
         self.concluded: set[tuple[str, int]] = set()
@@ -128,7 +128,7 @@ def test_of_partitions_that_were_never_in_trouble_no_line_is_kept(tmp_path: Path
 
 def test_an_outage_that_turns_out_to_be_none_is_retracted_and_may_come_back() -> None:
     one = outage_of(1_000)
-    told = Told()
+    told = ToldOutages()
     assert [(r.rev, r.retracted) for r in told.tell(("t", 0), [one])] == [(1, False)]
     assert told.tell(("t", 0), [one]) == []
     assert [(r.rev, r.retracted) for r in told.tell(("t", 0), [])] == [(2, True)]

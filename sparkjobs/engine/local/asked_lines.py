@@ -18,11 +18,11 @@ import numpy as np
 from sparkjobs.clocks.skew import corrected
 from sparkjobs.engine.local.conclude import ClusterLogs, shifts_of
 from sparkjobs.engine.local.digest import read_piece
-from sparkjobs.engine.local.executor import Divided, Share
-from sparkjobs.engine.local.forms import Alike, Lines
+from sparkjobs.engine.local.executor import DividedTask, Share
+from sparkjobs.engine.local.forms import EventLines, Lines
 from sparkjobs.engine.local.stretches import Stretch, pieces_of
 from sparkjobs.parse.lines import LineReader
-from sparkjobs.parse.moments import HOUR_MS
+from sparkjobs.parse.timestamps import HOUR_MS
 from sparkjobs.rules.facts import Place
 from sparkjobs.tables.silver import SilverEvent, SilverSkew
 
@@ -38,7 +38,7 @@ class Choice(NamedTuple):
     told: frozenset[str] | None = None
     anyway: frozenset[str] = frozenset()
 
-    def alike(self, some: Alike) -> Any:
+    def alike(self, some: EventLines) -> Any:
         """Which of these lines: a mask, or nothing where it is none of them."""
         event, found = some.template.same["event"], np.ones(len(some), np.bool_)
         if event in self.anyway:
@@ -87,7 +87,7 @@ class _Chosen:
         self.begins: list[Any] = []  # lines that are no continuation
         self.chosen: list[tuple[Any, Any, Any]] = []  # numbers of lines, moments, broker
 
-    def take_alike(self, alike: Alike) -> None:
+    def take_alike(self, alike: EventLines) -> None:
         self.begins.append(alike.line_no)
         mask = self._choice.alike(alike)
         if mask is not None:
@@ -155,7 +155,7 @@ class Told(NamedTuple):
     last: int | None
 
 
-def by_time(asked: Asked) -> Iterator[Divided]:
+def by_time(asked: Asked) -> Iterator[DividedTask]:
     """Its lines, to the shares of times."""
     for piece in pieces_asked(asked):
         shares = np.searchsorted(np.array(asked.cuts, np.int64), np.array(piece.moments, np.int64), side="right")
@@ -163,7 +163,7 @@ def by_time(asked: Asked) -> Iterator[Divided]:
         rows = zip(piece.moments, piece.line_nos, piece.texts, strict=True)
         for share, row in zip(shares.tolist(), rows, strict=True):
             parts.setdefault((_TIMES, share), []).append(row)
-        yield Divided(Told(piece.head, piece.last), parts)
+        yield DividedTask(Told(piece.head, piece.last), parts)
 
 
 def in_order(share: Share, given: None) -> list[tuple[int, int, int, bytes]]:
@@ -227,13 +227,13 @@ def cuts_of(logs: ClusterLogs, skew: Sequence[SilverSkew]) -> list[int]:
     return sorted(cuts)
 
 
-def events_in(asked: Asked) -> Iterator[Divided]:
+def events_in(asked: Asked) -> Iterator[DividedTask]:
     """The chosen events themselves, which should be few."""
     reader = LineReader(asked.stretch.file)
     for piece in pieces_asked(asked):
         lines = [text.partition(b"\n")[0].decode("utf-8", "replace") for text in piece.texts]
         read = [reader.read(line, line_no) for line, line_no in zip(lines, piece.line_nos, strict=True)]
-        yield Divided([event for event in read if isinstance(event, SilverEvent)], {})
+        yield DividedTask([event for event in read if isinstance(event, SilverEvent)], {})
 
 
 def told_about(logs: ClusterLogs, choice: Choice, skew: Sequence[SilverSkew]) -> list[SilverEvent]:

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import numpy.ma  # `np.unique` asks for it: loaded here, not by every member anew
 
-from sparkjobs.clocks.causality import OF_PAIRS, Gaps, gaps_in, is_of_pair
+from sparkjobs.clocks.causality import OF_PAIRS, HourlyGaps, gaps_in, is_of_pair
 from sparkjobs.clocks.skew import (
     OF_TRIPS,
     AheadOf,
@@ -39,10 +39,10 @@ from sparkjobs.engine.local.digest import (
     kinds_for,
 )
 from sparkjobs.engine.local.executor import Executor, Share, worker_count_for, workers_of
-from sparkjobs.engine.local.packed_events import PACK, Above, unpacked
+from sparkjobs.engine.local.packed_events import PACK, StretchContext, unpacked
 from sparkjobs.engine.local.rpc_columns import answered_calls, calls_by_number
-from sparkjobs.engine.local.stretches import Wanted, lines_in, stretches_of
-from sparkjobs.parse.moments import HOUR_MS
+from sparkjobs.engine.local.stretches import WantedLines, lines_in, stretches_of
+from sparkjobs.parse.timestamps import HOUR_MS
 from sparkjobs.rules import moves, outages, rules
 from sparkjobs.rules.conclude import facts_for
 from sparkjobs.rules.facts import (
@@ -71,18 +71,18 @@ _SAID_MOVES: Final = msgspec.msgpack.Decoder(list[SaidMove])
 UNREAD: Final = ("vanished", "unreadable")
 
 
-class Known(NamedTuple):
+class ClusterKnowledge(NamedTuple):
     """The facts that a share cannot know by itself. `aboves`: of each stretch."""
 
     cluster: str
-    aboves: Sequence[Above]
+    aboves: Sequence[StretchContext]
     skew: Sequence[SilverSkew] = ()
 
 
-class Question(NamedTuple):
+class RuleInputs(NamedTuple):
     """The facts that the rules about partitions need besides the events. `only`: tables that are asked for."""
 
-    known: Known
+    known: ClusterKnowledge
     facts: Facts
     only: Collection[str]
 
@@ -94,18 +94,18 @@ class ShareAnswer(NamedTuple):
     spans: dict[str, tuple[int, int, int]]
 
 
-def _events_of(share: Share, known: Known) -> list[SilverEvent]:
+def _events_of(share: Share, known: ClusterKnowledge) -> list[SilverEvent]:
     if EVENTS not in share.kept:
         share.kept[EVENTS] = unpacked((part.packed, known.aboves[number]) for number, part in share.parts)
     return share.kept[EVENTS]  # type: ignore[no-any-return]
 
 
-def gaps_of_share(share: Share, known: Known) -> Gaps:
+def gaps_of_share(share: Share, known: ClusterKnowledge) -> HourlyGaps:
     """Returns the gaps between clocks that the elections of the share show."""
     return gaps_in(event for event in _events_of(share, known) if event.event in OF_PAIRS)
 
 
-def rows_of_share(share: Share, asked: Question) -> ShareAnswer:
+def rows_of_share(share: Share, asked: RuleInputs) -> ShareAnswer:
     """Of the rules about partitions."""
     known, facts = asked.known, asked.facts
     groups: dict[tuple[str, int], list[SilverEvent]] = defaultdict(list)
@@ -141,7 +141,7 @@ def rows_of_share(share: Share, asked: Question) -> ShareAnswer:
     )
 
 
-def _moves_of(share: Share, asked: Question) -> dict[tuple[str, int], list[moves.Move]]:
+def _moves_of(share: Share, asked: RuleInputs) -> dict[tuple[str, int], list[moves.Move]]:
     """Of replicas, by partition."""
     shifts, found = shifts_of(asked.known.skew), defaultdict[tuple[str, int], list[moves.Move]](list)
     for number, part in share.parts:
@@ -162,7 +162,7 @@ class _Requests(NamedTuple):
     answered: list[SilverEvent]
 
 
-def _requests_of(share: Share, known: Known) -> _Requests:
+def _requests_of(share: Share, known: ClusterKnowledge) -> _Requests:
     if CALLS_OF not in share.kept:
         read = unpacked((part.packed, known.aboves[number]) for number, part in share.parts)
         answered = list[SilverEvent]()
@@ -174,13 +174,13 @@ def _requests_of(share: Share, known: Known) -> _Requests:
     return share.kept[CALLS_OF]  # type: ignore[no-any-return]
 
 
-def _told_of(share: Share, known: Known, brokers: frozenset[int]) -> list[SilverEvent]:
+def _told_of(share: Share, known: ClusterKnowledge, brokers: frozenset[int]) -> list[SilverEvent]:
     """Returns the acts of brokers that name a partition by numbers alone."""
     called = [(part.columns, known.aboves[number]) for number, part in share.parts if part.columns]
     return calls_by_number(called, _requests_of(share, known).read, known.cluster, brokers)
 
 
-def ahead_in_share(share: Share, known: Known) -> AheadOf:
+def ahead_in_share(share: Share, known: ClusterKnowledge) -> AheadOf:
     """Returns the clock differences that round trips to the brokers of the share show."""
     read, answered = _requests_of(share, known)
     brokers = {event.peer_broker for event in read if is_unnumbered(event) and event.peer_broker is not None}
@@ -188,7 +188,7 @@ def ahead_in_share(share: Share, known: Known) -> AheadOf:
     return ahead_of(all_trips_in([event for event in (*read, *answered, *told) if event.event in OF_TRIPS]))
 
 
-def latencies_of_share(share: Share, asked: tuple[Known, frozenset[int]]) -> bytes:
+def latencies_of_share(share: Share, asked: tuple[ClusterKnowledge, frozenset[int]]) -> bytes:
     """Returns the latencies of requests to the brokers of the share, packed. Brokers that name their acts by numbers
     are included."""
     known, by_number = asked
@@ -306,14 +306,14 @@ class ClusterLogs:
                 self.stretches[number] = self.stretches[number]._replace(skipped=its)
             self.shares.replace({number: self.stretches[number] for number in self.skipped})
         self.digests: list[list[StretchDigest]] = self.shares.told
-        self.known = Known(self.cluster, list(self._aboves()))
+        self.known = ClusterKnowledge(self.cluster, list(self._aboves()))
         self.others = unpacked(
             (digest.others, above)
             for digests, above in zip(self.digests, self.known.aboves, strict=True)
             for digest in digests
         )
 
-    def _aboves(self) -> Iterator[Above]:
+    def _aboves(self) -> Iterator[StretchContext]:
         lines, following = 0, [*self.stretches[1:], None]
         for stretch, after, digests, its in zip(
             self.stretches, following, self.digests, [*self.digests[1:], []], strict=True
@@ -322,13 +322,15 @@ class ClusterLogs:
             is_one = after is not None and after.start and after.file is stretch.file
             heads = {digest.first_line - 1: digest.head for digest in digests[1:]}
             heads |= {sum(digest.lines for digest in digests): digest.head for digest in its[:1] if is_one}
-            yield Above(stretch.file.file_id, lines, {at: head for at, head in heads.items() if head is not None})
+            yield StretchContext(
+                stretch.file.file_id, lines, {at: head for at, head in heads.items() if head is not None}
+            )
             lines += sum(digest.lines for digest in digests)
 
     def accounts(self) -> tuple[list[BronzeFile], list[SilverCount], list[SilverQuarantine]]:
         """Where the lines of each file went."""
         files, counts, quarantine = [], list[SilverCount](), list[SilverQuarantine]()
-        of_file: dict[str, list[tuple[int, StretchDigest, Above]]] = defaultdict(list)
+        of_file: dict[str, list[tuple[int, StretchDigest, StretchContext]]] = defaultdict(list)
         for number, (digests, above) in enumerate(zip(self.digests, self.known.aboves, strict=True)):
             of_file[above.file_id] += [(number, digest, above) for digest in digests]
         for file in self.files:
@@ -375,7 +377,7 @@ class ClusterLogs:
             ahead |= share
         return rows_for(self.cluster, ahead, dict(sorted(heard.items())), self._gaps)
 
-    def _gaps(self) -> Gaps:
+    def _gaps(self) -> HourlyGaps:
         gaps = gaps_in(event for event in self.others if is_of_pair(event))
         for share in self._ask(EVENTS, gaps_of_share, self.known):
             gaps.join(share)
@@ -401,7 +403,7 @@ class Conclusion(ClusterLogs):
         others = corrected(self.others, skew)
         facts = facts_for(self.cluster, tallies, list(filter(is_of_cluster, others)))
         facts = replace(facts, voices=self._voices(facts.moments, skew))
-        question = Question(known, replace(facts, moved=()), _needed(only, facts))
+        question = RuleInputs(known, replace(facts, moved=()), _needed(only, facts))
         shares: list[ShareAnswer] = self._ask(EVENTS, rows_of_share, question)
         tables: dict[str, list[Row]] = defaultdict(list)
         for share in shares:
@@ -465,7 +467,7 @@ class Conclusion(ClusterLogs):
                 number += 1
             if number < len(ends) and self.known.aboves[number].file_id == file_id:
                 wanted[number].append(line_no - self.known.aboves[number].lines)
-        tasks = [Wanted(self.stretches[number], its) for number, its in wanted.items()]
+        tasks = [WantedLines(self.stretches[number], its) for number, its in wanted.items()]
         told = self.executor.divide(lines_in, tasks, {}).told if tasks else []
         return {
             Place(self.known.aboves[number].file_id, self.known.aboves[number].lines + line_no): line

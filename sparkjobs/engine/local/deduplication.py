@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from sparkjobs.engine.local.digest import MARKS
-from sparkjobs.engine.local.executor import Divided, Executor, Share, Shares
+from sparkjobs.engine.local.executor import DividedTask, Executor, Share, Shares
 from sparkjobs.engine.local.stretches import Stretch, pieces_of
 from sparkjobs.parse.lines import LineReader
 from sparkjobs.tables.silver import SilverEvent
@@ -19,18 +19,18 @@ from sparkjobs.tables.silver import SilverEvent
 _IDS: Final = "ids"
 
 
-class Asked(NamedTuple):
+class AskedLines(NamedTuple):
     """Lines of a stretch, by their numbers in it."""
 
     number: int
     stretch: Stretch
     line_nos: Sequence[int]
 
-    def at(self, path: str) -> Asked:
+    def at(self, path: str) -> AskedLines:
         """A copy of the file lies there."""
         return self._replace(stretch=self.stretch.at(path))
 
-    def reading(self, content: Iterable[bytes]) -> Asked:
+    def reading(self, content: Iterable[bytes]) -> AskedLines:
         """Returns this task with the content of the stretch."""
         return self._replace(stretch=self.stretch.reading(content))
 
@@ -43,7 +43,7 @@ def skipped_in(executor: Executor, stretches: Sequence[Stretch], digests: Shares
     alike = _joined(digests.ask(MARKS, alike_in, [None] * shares))
     if not alike:
         return {}
-    asked = [Asked(number, stretches[number], np.sort(its).tolist()) for number, its in sorted(alike.items())]
+    asked = [AskedLines(number, stretches[number], np.sort(its).tolist()) for number, its in sorted(alike.items())]
     ids = executor.divide(ids_of, asked, {_IDS: shares})
     return {
         number: frozenset(its.tolist()) for number, its in _joined(ids.ask(_IDS, again_in, [None] * shares)).items()
@@ -72,16 +72,16 @@ def alike_in(share: Share, _: Any) -> dict[int, Any]:
     return {number: np.concatenate(its) for number, its in found.items()}
 
 
-def ids_of(asked: Asked) -> Iterator[Divided]:
+def ids_of(asked: AskedLines) -> Iterator[DividedTask]:
     """Their event ids; a line that went since has none."""
     shares = asked.stretch.kinds[MARKS]
     parts: dict[tuple[str, int], Any] = {}
     for line_no, event_id in _ids_in(asked):
         parts.setdefault((_IDS, int(event_id[:8], 16) % shares), []).append((asked.number, line_no, event_id))
-    yield Divided(None, parts)
+    yield DividedTask(None, parts)
 
 
-def _ids_in(asked: Asked) -> Iterator[tuple[int, str]]:
+def _ids_in(asked: AskedLines) -> Iterator[tuple[int, str]]:
     file = asked.stretch.file
     reader, above = LineReader(file), 0
     wanted = iter(asked.line_nos)

@@ -20,8 +20,8 @@ import numpy as np
 
 from sparkjobs.clocks.causality import OF_PAIRS, STARTS
 from sparkjobs.clocks.skew import OF_TRIPS
-from sparkjobs.engine.local.executor import Divided
-from sparkjobs.engine.local.forms import NONE, Alike, Forms, Reading, Sink
+from sparkjobs.engine.local.executor import DividedTask
+from sparkjobs.engine.local.forms import NONE, EventLines, Forms, LineSink, PieceReading
 from sparkjobs.engine.local.packed_events import (
     BROKER,
     CAUSE_ID,
@@ -38,14 +38,14 @@ from sparkjobs.engine.local.packed_events import (
 )
 from sparkjobs.engine.local.stretches import STRETCH_BYTES, Stretch, pieces_of
 from sparkjobs.parse.lines import LineReader
-from sparkjobs.parse.moments import HOUR_MS
 from sparkjobs.parse.templates import Template
+from sparkjobs.parse.timestamps import HOUR_MS
 from sparkjobs.rules import moves, receipts, rpc_latency, rules
 from sparkjobs.rules.facts import CLUSTER_EVENTS, DONE, tally_key
 from sparkjobs.rules.state_machines import MACHINE_OF
 from sparkjobs.tables.silver import BronzeFile, SilverEvent
 
-_S = TypeVar("_S", bound=Sink)
+_S = TypeVar("_S", bound=LineSink)
 #: events that rules walk through; requests that are answered are few, their receipts are not
 WALKED: Final = (
     rules.PARTITION_EVENTS
@@ -152,7 +152,7 @@ def is_counted(template: Template) -> bool:
     return event not in WALKED
 
 
-def digest_stretch(stretch: Stretch) -> Iterator[Divided]:
+def digest_stretch(stretch: Stretch) -> Iterator[DividedTask]:
     """Read it."""
     for gatherer, above, trouble in read_portions(stretch, partial(_Gatherer, stretch)):
         yield gatherer.divided(above, trouble)
@@ -177,16 +177,16 @@ def read_portions(stretch: Stretch, sink_for: Callable[[int], _S]) -> Iterator[t
     yield sink, above, trouble
 
 
-def read_piece(stretch: Stretch, content: bytes, above: int, sink: Sink) -> int:
+def read_piece(stretch: Stretch, content: bytes, above: int, sink: LineSink) -> int:
     """Read a piece of it; returns how many lines of the stretch have been read by then."""
     forms, cut = forms_of(stretch.file), b""
     if not content.endswith(b"\n"):
         whole = content.rfind(b"\n") + 1
         content, cut = content[:whole], content[whole:]
     if content:
-        above += Reading(forms, content, above, stretch.skipped, sink).read()
+        above += PieceReading(forms, content, above, stretch.skipped, sink).read()
     if cut:
-        Reading(forms, cut, above, stretch.skipped, sink).read_last(is_cut=not stretch.file.is_whole)
+        PieceReading(forms, cut, above, stretch.skipped, sink).read_last(is_cut=not stretch.file.is_whole)
         above += 1
     return above
 
@@ -215,7 +215,7 @@ class _Gatherer:
         self.calls: list[Any] = []
         self.topics: dict[str | None, int] = {None: 0}
 
-    def take_alike(self, alike: Alike) -> None:
+    def take_alike(self, alike: EventLines) -> None:
         """Events of one form."""
         self.events += len(alike)
         self.marked.append(alike.line_no)
@@ -263,7 +263,7 @@ class _Gatherer:
         if event in WALKED or event in rules.SINGLE_EVENTS:
             yield self.others
 
-    def _count(self, alike: Alike) -> None:
+    def _count(self, alike: EventLines) -> None:
         """Counts as `tally_key` would, and notes when each broker was heard."""
         same, ts_utc = alike.template.same, alike.ts_utc
         has_peer = same["event"] == "isr_changed" and same["role"] == "controller"
@@ -295,7 +295,7 @@ class _Gatherer:
         hours, hour = self.tallies[key], count[1] // HOUR_MS * HOUR_MS
         hours[hour] = count if hour not in hours else together(hours[hour], count)
 
-    def _call(self, alike: Alike) -> None:
+    def _call(self, alike: EventLines) -> None:
         same, columns = alike.template.same, np.full((len(CALL_COLUMNS), len(alike)), NONE, np.int64)
         names, which = alike.words("topic")
         known = {
@@ -311,7 +311,7 @@ class _Gatherer:
                 columns[row] = value
         self.calls.append(columns)
 
-    def _move(self, alike: Alike) -> None:
+    def _move(self, alike: EventLines) -> None:
         """Of replicas: most lines of a controller at TRACE, of which no rule walks through anything else."""
         same, (names, which) = alike.template.same, alike.words("topic")
         if same["role"] != "controller" or same.get("to_state") not in MACHINE_OF:
@@ -325,7 +325,7 @@ class _Gatherer:
         for row in zip(topics, partition, epoch, *places, broker, replica, source, target, strict=False):
             self.moves[bucket_of(row[0], row[1], size)].append(row)
 
-    def divided(self, above: int, trouble: str | None) -> Divided:
+    def divided(self, above: int, trouble: str | None) -> DividedTask:
         """All of it; `above`: how many lines of the stretch have been read by now."""
         calls = CallColumns(
             np.concatenate(self.calls, axis=1) if self.calls else np.empty((len(CALL_COLUMNS), 0), np.int64),
@@ -353,7 +353,7 @@ class _Gatherer:
             head=self.heads.get(self.first_line),
             tallies=dict(self.tallies),
         )
-        return Divided(told, parts)
+        return DividedTask(told, parts)
 
     def _about_partitions(
         self, calls: CallColumns, of_requests: Iterable[Values], shares: int

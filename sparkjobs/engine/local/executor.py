@@ -7,7 +7,7 @@ executor. Nothing here knows of logs. Spark implements the same port (`engine/sp
 
 The local executor's processes keep their shares from one question to the next. A function given to them must be defined
 in a module, and its result must be sendable. A process that fails writes the reason to standard error, and its caller
-gets a `WorkerError`. `Alone` does the same without processes, for little work.
+gets a `WorkerError`. `SingleProcess` does the same without processes, for little work.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Final, NamedTuple, Protocol
 
 
-class Divided(NamedTuple):
+class DividedTask(NamedTuple):
     """The division of a task, or of a portion of a task that is large."""
 
     told: Any
@@ -51,7 +51,7 @@ class Task(Protocol):
 
 
 #: reads a task; must be a function of a module, or a `partial` of one
-Divide = Callable[[Any], Iterable[Divided]]
+Divide = Callable[[Any], Iterable[DividedTask]]
 OnDone = Callable[[int], None]
 
 
@@ -126,7 +126,7 @@ class Workers(Protocol):
     ) -> LocalShares: ...
 
 
-class _Dividing:
+class _ExecutorBase:
     """The part that all executors have in common."""
 
     name = "processes of one machine, without Spark"
@@ -142,7 +142,7 @@ class _Dividing:
         return LocalShares(self, function, tasks, kinds, on_done)
 
 
-class Alone(_Dividing):
+class SingleProcess(_ExecutorBase):
     """No worker but this process."""
 
     def __init__(self) -> None:
@@ -169,7 +169,7 @@ class LocalShares:
     ) -> None:
         self._workers, self._divide, self._kinds = workers, partial(_all_of, function), kinds
         self._number, self._sent = next(self._numbers), set[str]()
-        self._divided: list[list[Divided]] = workers.spread(self._divide, tasks, on_done)
+        self._divided: list[list[DividedTask]] = workers.spread(self._divide, tasks, on_done)
 
     @property
     def told(self) -> list[list[Any]]:
@@ -187,13 +187,13 @@ class LocalShares:
         return self._asked(kind, function, {number: given})[number]
 
     def _asked(self, kind: str, function: Callable[[Share, Any], Any], given: Mapping[int, Any]) -> dict[int, Any]:
-        size, questions = self._workers.size, list[_Questions]()
+        size, questions = self._workers.size, list[_ShareRequest]()
         for member in range(size):
             numbers = range(member, self._kinds[kind], size)
             name = f"{self._number} {kind}"
             parts = None if kind in self._sent else {number: self._parts(kind, number) for number in numbers}
             own = {number: given[number] for number in numbers if number in given}
-            questions.append(_Questions(function, name, parts, own))
+            questions.append(_ShareRequest(function, name, parts, own))
         self._sent.add(kind)
         found: dict[int, Any] = {}
         for answers in self._workers.each(_answers, questions):
@@ -209,7 +209,7 @@ class LocalShares:
         ]
 
 
-class _Questions(NamedTuple):
+class _ShareRequest(NamedTuple):
     """To one member, about its shares of a kind. `parts`: none where it has them already."""
 
     function: Callable[[Share, Any], Any]
@@ -218,17 +218,17 @@ class _Questions(NamedTuple):
     given: Mapping[int, Any]
 
 
-def _answers(state: WorkerState, asked: _Questions) -> dict[int, Any]:
+def _answers(state: WorkerState, asked: _ShareRequest) -> dict[int, Any]:
     if asked.parts is not None:
         state[asked.name] = {number: Share(parts) for number, parts in asked.parts.items()}
     return {number: asked.function(state[asked.name][number], given) for number, given in asked.given.items()}
 
 
-def _all_of(function: Divide, task: Any) -> list[Divided]:
+def _all_of(function: Divide, task: Any) -> list[DividedTask]:
     return list(function(task))
 
 
-class Processes(_Dividing):
+class WorkerProcesses(_ExecutorBase):
     """A process for each worker."""
 
     def __init__(self, members: Sequence[Connection]) -> None:
@@ -271,7 +271,7 @@ def worker_count_for(size_bytes: int) -> int:
 def workers_of(size: int) -> Iterator[Workers]:
     """That many processes, for as long as it lasts; none besides this one where one is enough."""
     if size < 2:
-        yield Alone()
+        yield SingleProcess()
         return
     # a fork starts in no time and shares the loaded modules; nothing else runs in this process by now
     context: Any = get_context("fork" if hasattr(os, "fork") else "spawn")
@@ -285,7 +285,7 @@ def workers_of(size: int) -> Iterator[Workers]:
     for _, theirs in pairs:
         theirs.close()
     try:
-        yield Processes([ours for ours, _ in pairs])
+        yield WorkerProcesses([ours for ours, _ in pairs])
     finally:
         for ours, _ in pairs:
             ours.close()  # a member that hears no more goes home

@@ -4,8 +4,8 @@ Two lines are of one form if all their bytes are the same but for digits. Lines 
 which is quick, and then compared whole with the form. The digits of one form stand at the same places
 (`parse.templates`), so they are a matrix with a column for each line, and numpy takes them out of all lines at once.
 
-A piece of a log is read in this way (`Reading`), and most lines become nothing but numbers. `LineReader` reads every
-line that its form does not explain. The `Sink` decides the use of the lines.
+A piece of a log is read in this way (`PieceReading`), and most lines become nothing but numbers. `LineReader` reads
+every line that its form does not explain. The `LineSink` decides the use of the lines.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from zlib import crc32
 import numpy as np
 
 from sparkjobs.parse.lines import CONTINUES, LineReader, Span, is_trace_head, zone_of
-from sparkjobs.parse.moments import minute_of
 from sparkjobs.parse.templates import ALIKE, Template, template_for
+from sparkjobs.parse.timestamps import minute_of
 from sparkjobs.tables.silver import LINE_KEPT, SilverEvent
 
 NONE: Final = -(2**62)  # stands for an absent number
@@ -48,7 +48,7 @@ def words_alike(words: Any) -> Any:
     return words & ~(is_digit * np.uint64(0x0F))
 
 
-class Places(NamedTuple):
+class DigitPlaces(NamedTuple):
     """The places where the lines of a form have digits, and the value that each group of digits makes."""
 
     offsets: Any
@@ -60,7 +60,7 @@ class Places(NamedTuple):
     form_mark: Any  # the share of a mark that comes from the message without its digits
 
 
-def places_of(template: Template, line: bytes) -> Places:
+def places_of(template: Template, line: bytes) -> DigitPlaces:
     """`line` is any of the form."""
     offsets = [place for place, byte in enumerate(line) if 48 <= byte <= 57]
 
@@ -69,7 +69,7 @@ def places_of(template: Template, line: bytes) -> Places:
 
     message, spans = rows(*template.message), (*template.numbers.values(), *template.texts.values())
     powers = [pow(MIXING_FACTOR, power, 2**64) for power in range(message.stop - message.start + 2, 0, -1)]
-    return Places(
+    return DigitPlaces(
         np.array(offsets, np.int64),
         rows(template.ts, template.ts + 23),
         message,
@@ -83,7 +83,7 @@ def places_of(template: Template, line: bytes) -> Places:
 class Digits:
     """Of some lines of one form, which are given one below the other: a row for each place, a column for each line."""
 
-    def __init__(self, places: Places, rows: Any) -> None:
+    def __init__(self, places: DigitPlaces, rows: Any) -> None:
         self._places = places
         self._rows = rows.T[places.offsets].astype(np.int64)
         self._rows -= ord("0")
@@ -171,7 +171,7 @@ class Lines(Sequence[bytes]):
         return at_every_byte[starts].view(np.uint8).reshape(len(places), size)
 
 
-class Kind(NamedTuple):
+class FormLines(NamedTuple):
     """Lines of one form, in their order."""
 
     code: int  # of the template; -1: each has to be read by itself
@@ -188,10 +188,10 @@ class Forms:
 
     def _forget(self) -> None:
         self.templates: list[Template] = []
-        self.places: list[Places] = []
+        self.places: list[DigitPlaces] = []
         self._known: dict[bytes, int] = {}
 
-    def sort(self, lines: Lines) -> Iterator[Kind]:
+    def sort(self, lines: Lines) -> Iterator[FormLines]:
         """Lines by their templates; without one those that have to be read one by one."""
         if len(self._known) > _FORMS_KEPT:  # a log whose forms hardly repeat
             self._forget()
@@ -205,9 +205,9 @@ class Forms:
                 if code < 0:
                     alone.append(own)
                 else:
-                    yield Kind(code, own, rows)
+                    yield FormLines(code, own, rows)
         if alone:
-            yield Kind(-1, np.sort(np.concatenate(alone)), None)
+            yield FormLines(-1, np.sort(np.concatenate(alone)), None)
 
     def _code_of(self, form: bytes, lines: Lines, places: Any) -> int:
         """Returns the code of a form. A new form is learned where enough lines have it."""
@@ -306,7 +306,7 @@ SAME: Final = ("role", "level", "event", "api", "error")
 _DIGITS_OF_A_NUMBER: Final = 18
 
 
-class Alike:
+class EventLines:
     """Lines of one form that are events, in their order."""
 
     def __init__(
@@ -357,19 +357,19 @@ class Alike:
         return [self._lines.content[place + start : place + end].decode("ascii") for place in first], which
 
 
-class Sink(Protocol):
+class LineSink(Protocol):
     """Takes the lines that are read, in no order."""
 
-    def take_alike(self, alike: Alike) -> None: ...
+    def take_alike(self, alike: EventLines) -> None: ...
     def take_event(self, event: SilverEvent, mark: int) -> None: ...
     def take_other(self, line_no: int, why: str, line: str) -> None: ...
     def take_continuations(self, count: int, heads: dict[int, str]) -> None: ...
 
 
-class Reading:
+class PieceReading:
     """Of one piece: whole lines, the numbers of which begin after `above`. `skipped`: duplicates, by their numbers."""
 
-    def __init__(self, forms: Forms, content: bytes, above: int, skipped: frozenset[int], sink: Sink) -> None:
+    def __init__(self, forms: Forms, content: bytes, above: int, skipped: frozenset[int], sink: LineSink) -> None:
         self.forms, self.above, self.sink, self.skipped = forms, above, sink, skipped
         self.lines = Lines(content)
         self._skipped = np.fromiter(skipped, np.int64)
@@ -413,7 +413,7 @@ class Reading:
                 heads[place + 1 + self.above] = head[:LINE_KEPT]
         self.sink.take_continuations(len(places), heads)
 
-    def _read_alike(self, kind: Kind) -> None:
+    def _read_alike(self, kind: FormLines) -> None:
         forms, lines = self.forms, self.lines
         code, places, rows = kind
         template = forms.templates[code]
@@ -430,7 +430,9 @@ class Reading:
             places, ts = places[~is_none], ts[~is_none]
             digits.only(~is_none)
         if len(places):
-            self.sink.take_alike(Alike(template, digits, places + (1 + self.above), ts, lines, lines.starts[places]))
+            self.sink.take_alike(
+                EventLines(template, digits, places + (1 + self.above), ts, lines, lines.starts[places])
+            )
 
 
 def _mark_of(reader: LineReader, line: str, event: SilverEvent) -> int:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from sparkjobs.engine.local.forms import Alike
+from sparkjobs.engine.local.forms import EventLines
 from sparkjobs.parse.lines import id_after, id_head, ints_of
 from sparkjobs.tables.silver import UNREAD, BronzeFile, SilverEvent
 
@@ -40,7 +40,7 @@ PACK: Final = msgspec.msgpack.Encoder()
 _UNPACK: Final = msgspec.msgpack.Decoder(list[PackedEvent])
 
 
-class Above(NamedTuple):
+class StretchContext(NamedTuple):
     """Facts that a stretch's own events lack: their broker, how many lines of the file stand above, and the lines whose
     exception stands where the next portion or stretch begins, by their numbers in it."""
 
@@ -49,7 +49,7 @@ class Above(NamedTuple):
     traces: Mapping[int, str]
 
 
-def unpacked(packed: Iterable[tuple[bytes, Above]]) -> list[SilverEvent]:
+def unpacked(packed: Iterable[tuple[bytes, StretchContext]]) -> list[SilverEvent]:
     """Events of stretches."""
     events: list[SilverEvent] = []
     for content, above in packed:
@@ -72,7 +72,7 @@ def with_trace(values: Values, trace: str) -> Values:
     return (*values[:_TRACE], trace, *values[_TRACE + 1 :])
 
 
-def values_in(alike: Alike, file: BronzeFile) -> list[Values]:
+def values_in(alike: EventLines, file: BronzeFile) -> list[Values]:
     """Returns `Template.event` of each line of one form, without the columns that are not read."""
     template, moments = alike.template, alike.ts_utc.tolist()
     columns: dict[str, Iterable[Any]] = {name: repeat(value) for name, value in template.same.items()}
@@ -85,7 +85,7 @@ def values_in(alike: Alike, file: BronzeFile) -> list[Values]:
     return list(zip(*[columns[name] if name in columns else repeat(_DEFAULTS[name]) for name in _FIELDS], strict=False))
 
 
-def event_ids(alike: Alike, file: BronzeFile) -> Iterable[str]:
+def event_ids(alike: EventLines, file: BronzeFile) -> Iterable[str]:
     """Of each line."""
     template, broker = alike.template, alike.number("broker")
     brokers = broker.tolist() if "broker" in template.numbers else repeat(broker)

@@ -14,7 +14,7 @@ import numpy as np
 
 from sparkjobs.engine.local.digest import APIS, CALL_COLUMNS, CALLS, CallColumns
 from sparkjobs.engine.local.forms import MIXING_FACTOR, NONE
-from sparkjobs.engine.local.packed_events import Above
+from sparkjobs.engine.local.packed_events import StretchContext
 from sparkjobs.rules.facts import DONE
 from sparkjobs.rules.receipts import API, Request, request_of
 from sparkjobs.tables.silver import SilverEvent
@@ -26,7 +26,7 @@ _FACTOR: Final = np.uint64(MIXING_FACTOR)
 
 
 #: columns of stretches, of which files in the order that counts
-Called = Sequence[tuple[CallColumns, Above]]
+Called = Sequence[tuple[CallColumns, StretchContext]]
 
 
 def answered_calls(called: Called, others: Iterable[SilverEvent], cluster: str) -> list[SilverEvent]:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from gzip import GzipFile
 from typing import IO, Final, NamedTuple, cast
 
-from sparkjobs.engine.local.executor import Divided
+from sparkjobs.engine.local.executor import DividedTask
 from sparkjobs.input.files import BLOCK_BYTES, SCHEME, open_content
 from sparkjobs.tables.silver import LINE_KEPT, BronzeFile
 
@@ -93,22 +93,22 @@ def _whole_lines(content: IO[bytes], position: int, size: int) -> bytes:
     return content.read(size)
 
 
-class Wanted(NamedTuple):
+class WantedLines(NamedTuple):
     """Lines of a stretch, by their numbers in it, in order."""
 
     stretch: Stretch
     line_nos: Sequence[int]
 
-    def at(self, path: str) -> Wanted:
+    def at(self, path: str) -> WantedLines:
         """A copy of the file lies there."""
         return self._replace(stretch=self.stretch.at(path))
 
-    def reading(self, content: Iterable[bytes]) -> Wanted:
+    def reading(self, content: Iterable[bytes]) -> WantedLines:
         """Returns this task with the content of the stretch."""
         return self._replace(stretch=self.stretch.reading(content))
 
 
-def lines_in(wanted: Wanted) -> Iterator[Divided]:
+def lines_in(wanted: WantedLines) -> Iterator[DividedTask]:
     """Tells each line with its number, as much of it as an event keeps. A line that can no longer be read is left
     out."""
     found, above = list[tuple[int, str]](), 0
@@ -124,4 +124,4 @@ def lines_in(wanted: Wanted) -> Iterator[Divided]:
             above += newlines
             if above >= wanted.line_nos[-1]:
                 break
-    yield Divided(found, {})
+    yield DividedTask(found, {})

@@ -18,10 +18,10 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from sparkjobs.clocks.causality import OF_CAUSES, OF_PAIRS, Gaps, gaps_in, is_of_pair
+from sparkjobs.clocks.causality import OF_CAUSES, OF_PAIRS, HourlyGaps, gaps_in, is_of_pair
 from sparkjobs.clocks.skew import OF_TRIPS, AheadOf, ahead_of, all_trips_in, applied_ms, left_ms, rows_for
 from sparkjobs.engine.spark.frames import frame_of, released, values_in
-from sparkjobs.parse.moments import HOUR_MS
+from sparkjobs.parse.timestamps import HOUR_MS
 from sparkjobs.rules.facts import Place, Tally, tally_key, together
 from sparkjobs.rules.receipts import API
 from sparkjobs.tables.arrow import READ, event_of, events_in
@@ -143,15 +143,15 @@ def skew_of(events: DataFrame) -> list[SilverSkew]:
     for cluster, of_broker in of_groups(events.filter(is_side), [F.col("cluster"), to], _asked, _ahead):
         ahead.setdefault(cluster, {}).update(of_broker)
 
-    def gaps_of(cluster: str) -> Gaps:
-        return gaps().get(cluster, Gaps())
+    def gaps_of(cluster: str) -> HourlyGaps:
+        return gaps().get(cluster, HourlyGaps())
 
     @cache
-    def gaps() -> dict[str, Gaps]:
-        found: dict[str, Gaps] = {}
+    def gaps() -> dict[str, HourlyGaps]:
+        found: dict[str, HourlyGaps] = {}
         place = [F.col(name) for name in ("cluster", "topic", "partition")]
         for cluster, its in of_groups(events.filter(F.col("event").isin(*OF_PAIRS | OF_CAUSES)), place, _about, _gaps):
-            found.setdefault(cluster, Gaps()).join(its)
+            found.setdefault(cluster, HourlyGaps()).join(its)
         return found
 
     return [
@@ -173,7 +173,7 @@ def _about(event: SilverEvent) -> tuple[str, str | None, int | None]:
     return event.cluster, event.topic, event.partition
 
 
-def _gaps(events: list[SilverEvent]) -> tuple[str, Gaps]:
+def _gaps(events: list[SilverEvent]) -> tuple[str, HourlyGaps]:
     return events[0].cluster, gaps_in(filter(is_of_pair, events))
 
 

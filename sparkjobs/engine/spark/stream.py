@@ -1,10 +1,10 @@
 """Growing logs, continuously: pieces of the spool are parsed as they come, and outages are told and told again.
 
 Structured Streaming says which pieces belong to a batch, and its checkpoint that each is taken once. A batch is staged
-under its number, so that one repeated after a crash replaces itself. Nothing hangs on a watermark: `Watch` sorts new
-lines in among those it knows, by their epochs, and a finding that changes then is told as a revision. `Watch` knows the
-content of the staged lines. A process that begins anew reads it from there, and reads the told revisions from the
-alerts. In memory are the lines about partitions that were in trouble, and those about controllers and brokers. The
+under its number, so that one repeated after a crash replaces itself. Nothing hangs on a watermark: `StreamState` sorts
+new lines in among those it knows, by their epochs, and a finding that changes then is told as a revision. `StreamState`
+knows the content of the staged lines. A process that begins anew reads it from there, and reads the told revisions from
+the alerts. In memory are the lines about partitions that were in trouble, and those about controllers and brokers. The
 summary stands in `aggregates.json`, for the server of `/v1/aggregates`.
 
 Alerts use uncorrected clocks. Once the input has ended, `finish` concludes as a batch over the logs does, corrects the
@@ -35,12 +35,12 @@ from sparkjobs.rules import outages
 from sparkjobs.rules.facts import CLUSTER_EVENTS
 from sparkjobs.rules.rules import Answers
 from sparkjobs.rules.slo import DEFAULT_TARGET
-from sparkjobs.rules.watch import (
+from sparkjobs.rules.stream_state import (
     Aggregates,
     Moment,
     Revision,
-    Told,
-    Watch,
+    StreamState,
+    ToldOutages,
     aggregates_of,
 )
 from sparkjobs.tables.gold import Outage
@@ -60,8 +60,8 @@ class Stream:
         self._executor = SparkExecutor(spark, out / "copies")
         self.spool = Spool(out / "spool")
         self.alerts, self.aggregates = out / "alerts.jsonl", out / "aggregates.json"
-        self._told = Told(_revisions_in(self.alerts))
-        self._watch: Watch | None = None
+        self._told = ToldOutages(_revisions_in(self.alerts))
+        self._watch: StreamState | None = None
         self._aggregated: Aggregates | None = None  # of all that was taken and told by now
         self._heads: dict[str, BronzeFile] = {}
 
@@ -108,7 +108,7 @@ class Stream:
         """Take in the staged lines, those of this batch the last."""
         is_new = self._watch is None
         if self._watch is None:
-            self._watch = Watch(self._cluster)
+            self._watch = StreamState(self._cluster)
         self._take(self._watch, range(number + 1) if is_new else (number,))
         self._hear(self._watch, number)
         self._tell([one for key, found in self._watch.conclude().items() for one in self._told.tell(key, found)])
@@ -117,7 +117,7 @@ class Stream:
         """Write all that is known, small. The new file replaces the old one at once, so a concurrent reader sees one of
         them."""
         if self._aggregated is None:
-            watch = Watch(self._cluster) if self._watch is None else self._watch
+            watch = StreamState(self._cluster) if self._watch is None else self._watch
             standing = self._told.standing
             self._aggregated = aggregates_of(watch.facts, watch.events, standing, self._executor.name, looked_ms)
         found = msgspec.structs.replace(self._aggregated, looked_ms=looked_ms)
@@ -147,7 +147,7 @@ class Stream:
         taken = [path for number, path in sorted(staged.items()) if wanted is None or number in wanted]
         return events_in(self._spark, taken)
 
-    def _take(self, watch: Watch, numbers: Iterable[int]) -> None:
+    def _take(self, watch: StreamState, numbers: Iterable[int]) -> None:
         events = as_said(self.staged(numbers))
         fresh = watch.take(
             silver.tallies_of(events),
@@ -159,7 +159,7 @@ class Stream:
             before = as_said(self.staged()).join(wanted, ["topic", "partition"], "left_semi")
             watch.recall(silver.one_by_one(before, outages.EVENTS))
 
-    def _hear(self, watch: Watch, number: int) -> None:
+    def _hear(self, watch: StreamState, number: int) -> None:
         """Of moments that mattered before, only the new lines can say more."""
         known, new = watch.moments()
         for moments, numbers in ((known, (number,)), (new, None)):

@@ -30,8 +30,8 @@ from pyspark.sql import functions as F
 
 from sparkjobs.engine.local.conclude import ClusterLogs, by_cluster
 from sparkjobs.engine.local.digest import read_portions
-from sparkjobs.engine.local.executor import Divided, Executor
-from sparkjobs.engine.local.forms import NONE, Alike
+from sparkjobs.engine.local.executor import DividedTask, Executor
+from sparkjobs.engine.local.forms import NONE, EventLines
 from sparkjobs.engine.local.packed_events import event_ids, ints_in
 from sparkjobs.engine.local.stretches import Stretch
 from sparkjobs.engine.spark.executor import SparkExecutor
@@ -71,7 +71,7 @@ class EventColumns:
         self._events: list[SilverEvent] = []
         self._others: list[SilverQuarantine] = []
 
-    def take_alike(self, alike: Alike) -> None:
+    def take_alike(self, alike: EventLines) -> None:
         self._alike.append(_columns_of(alike, self._file))
 
     def take_event(self, event: SilverEvent, mark: int) -> None:
@@ -120,7 +120,7 @@ def write_whole(table: Any, path: Path) -> None:
     unfinished.replace(path)
 
 
-def _columns_of(alike: Alike, file: BronzeFile) -> Any:
+def _columns_of(alike: EventLines, file: BronzeFile) -> Any:
     template, size = alike.template, len(alike)
     start, lines = template.ts, alike.whole()
     known: dict[str, Any] = {
@@ -133,7 +133,7 @@ def _columns_of(alike: Alike, file: BronzeFile) -> Any:
     return pa.RecordBatch.from_arrays([_column(field, alike, known, size) for field in SCHEMA], schema=SCHEMA)
 
 
-def _column(field: Any, alike: Alike, known: Mapping[str, Any], size: int) -> Any:
+def _column(field: Any, alike: EventLines, known: Mapping[str, Any], size: int) -> Any:
     name, template = field.name, alike.template
     if name in template.numbers:
         values = alike.number(name)
@@ -180,14 +180,14 @@ def stage(executor: Executor, tasks: Sequence[Writing], target: Path) -> None:
     require_here(target, [name for portions in told for names in portions for name in names])
 
 
-def written(task: Writing) -> Iterator[Divided]:
+def written(task: Writing) -> Iterator[DividedTask]:
     """Tells which files are there by now."""
     columns = partial(_columns, task)
     for number, (found, _, _) in enumerate(read_portions(task.stretch, columns)):
         names = [f"{table}/{task.name}-{number:04}.parquet" for table in ("events", "quarantine")]
         for name, table in zip(names, (found.events(), found.others()), strict=True):
             write_whole(table, Path(task.folder) / name)
-        yield Divided(names, {})
+        yield DividedTask(names, {})
     _give_back_memory()
 
 

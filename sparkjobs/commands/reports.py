@@ -13,11 +13,11 @@ from click.core import ParameterSource
 from sparkjobs.commands.cli import engine_options, input_options, lab_folder
 from sparkjobs.commands.inputs import LogInputs
 from sparkjobs.commands.shared import concluded, example, executor_for, inputs_from, progress, table, write_tables
-from sparkjobs.history.joined import joined
-from sparkjobs.history.moment import answers_for_records
+from sparkjobs.history.as_of import answers_for_records
+from sparkjobs.history.log_join import joined
 from sparkjobs.input.files import SCHEME
-from sparkjobs.records.found import find_records
-from sparkjobs.report.certain import knows, phases_of, sentence_for
+from sparkjobs.records.discovery import find_records
+from sparkjobs.report.exact_facts import knows, phases_of, sentence_for
 from sparkjobs.report.markup import lasting
 from sparkjobs.report.page import Input, Quoting
 from sparkjobs.report.verdict import OF_VERDICT, is_blind, verdict_for
@@ -27,7 +27,7 @@ from sparkjobs.tables.gold import GOLD
 from sparkjobs.tables.silver import Row
 
 
-class Answered(NamedTuple):
+class ReportAnswers(NamedTuple):
     """Every table of gold, and the input that it was concluded from."""
 
     answers: Mapping[str, Sequence[Row]]
@@ -49,17 +49,17 @@ def answered(
     target: float,
     out: Path | None = None,
     only: Collection[str] = tuple(GOLD),
-) -> Answered:
+) -> ReportAnswers:
     """Answers by the requested executor, or by Spark where it starts. `only`: the requested tables; the others may be
     missing."""
     if not inputs.files:
-        return Answered({name: [] for name in GOLD}, Input(), quoting([], {}), "")
+        return ReportAnswers({name: [] for name in GOLD}, Input(), quoting([], {}), "")
     is_whole = not GOLD.keys() - {*only}
     places_in = places_of_findings if is_whole else (lambda answers: ())
     with executor_for(inputs, engine, master, out) as executor, progress("reading", inputs.size_bytes) as advance:
         done = concluded(executor, inputs, target, only, places_in, lambda size: advance(size, "reading"))
     read = Input(done.counts, done.quarantine, done.skew, done.files)
-    return Answered(done.answers, read, quoting(done.files, done.lines), f"Concluded by {executor.name}.")
+    return ReportAnswers(done.answers, read, quoting(done.files, done.lines), f"Concluded by {executor.name}.")
 
 
 @click.command(

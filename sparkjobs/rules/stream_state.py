@@ -40,7 +40,7 @@ class Revision(NamedTuple):
     outage: Outage
 
 
-class Watch:
+class StreamState:
     """One cluster."""
 
     def __init__(self, cluster: str) -> None:
@@ -147,7 +147,7 @@ def _basis(facts: Facts) -> tuple[object, ...]:
     return (facts.first_ms, terms, facts.losses, facts.tell_deletions, facts.is_end_told, *said)
 
 
-class Told:
+class ToldOutages:
     """The outages that were told so far."""
 
     def __init__(self, told: Iterable[Revision] = ()) -> None:

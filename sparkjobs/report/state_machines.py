@@ -115,25 +115,25 @@ def _moves_of(answers: Answers, machine: str) -> dict[tuple[str | None, str], _M
     return found
 
 
-class _Standing(NamedTuple):
+class _StateCounts(NamedTuple):
     """How many were in a state at some time, and how many at the end."""
 
     ever: int
     at_end: int
 
 
-def _standing(answers: Answers, machine: str) -> dict[str, _Standing]:
+def _standing(answers: Answers, machine: str) -> dict[str, _StateCounts]:
     """By state, over all clusters."""
-    found: dict[str, _Standing] = {}
+    found: dict[str, _StateCounts] = {}
     for one in _rows(answers, "time_in_state"):
         if one.machine == machine:
-            known = found.get(one.state, _Standing(0, 0))
-            found[one.state] = _Standing(known.ever + one.subjects, known.at_end + one.lasting)
+            known = found.get(one.state, _StateCounts(0, 0))
+            found[one.state] = _StateCounts(known.ever + one.subjects, known.at_end + one.lasting)
     return found
 
 
 def _drawn(
-    machine: str, drawing: _Drawing, moves: dict[tuple[str | None, str], _Moves], stays: dict[str, _Standing]
+    machine: str, drawing: _Drawing, moves: dict[tuple[str | None, str], _Moves], stays: dict[str, _StateCounts]
 ) -> str:
     pairs = [pair for pair in sorted(LEGAL) if MACHINE_OF[pair[1]] == machine]
     others = [(source, target) for source, target in moves if source is not None and (source, target) not in LEGAL]
@@ -201,7 +201,7 @@ def _border(node: _Point, towards: _Point) -> _Point:
     return node[0] + dx * scale, node[1] + dy * scale
 
 
-def _node(state: str, place: _Point, stays: _Standing | None, machine: str) -> str:
+def _node(state: str, place: _Point, stays: _StateCounts | None, machine: str) -> str:
     x, y = place[0] - _NODE_WIDTH / 2, place[1] - _NODE_HEIGHT / 2
     box = f'x="{x}" y="{y}" width="{_NODE_WIDTH}" height="{_NODE_HEIGHT}" rx="7"'
     name = f'<text class="state-name" x="{place[0]}" y="{place[1] - (3 if stays else -4)}">{state}</text>'

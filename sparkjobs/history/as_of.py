@@ -24,7 +24,7 @@ from sparkjobs.history.kraft import KraftReplay
 from sparkjobs.history.migration import KraftSide, ZooKeeperSide, handed_over, migration_rows
 from sparkjobs.history.zookeeper import ZooKeeperReplay, chroots_in
 from sparkjobs.records import RecordError
-from sparkjobs.records.found import Source, find_records
+from sparkjobs.records.discovery import Source, find_records
 from sparkjobs.records.kraft_history import KraftHistory, kraft_history
 from sparkjobs.records.zookeeper_history import ZooKeeperHistory, zookeeper_history
 from sparkjobs.records.zookeeper_live import SCHEME, live_tree

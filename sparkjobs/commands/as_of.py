@@ -12,9 +12,9 @@ import msgspec
 from sparkjobs.commands.shared import Moment as TimeType
 from sparkjobs.commands.shared import example, moment_text, table
 from sparkjobs.history.answers import election_of, is_secret
+from sparkjobs.history.as_of import Moment, moment_of
 from sparkjobs.history.cluster import NOBODY, Broker, Cluster, Name, Partition, PartitionStep, Step
-from sparkjobs.history.elections import RULES, Fate, fates, has_elr, rule_of, safe_order
-from sparkjobs.history.moment import Moment, moment_of
+from sparkjobs.history.elections import RULES, PartitionFate, fates, has_elr, rule_of, safe_order
 from sparkjobs.records import RecordError
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -217,7 +217,9 @@ def kill(words: tuple[str, ...], at_ms: int, output: str, **given: Any) -> None:
         _show_order(order.order, {one: list(names) for one, names in order.blocked.items()})
 
 
-def _show_kill(moment: Moment, brokers: list[int], unknown: list[int], found: list[Fate], already: list[Name]) -> None:
+def _show_kill(
+    moment: Moment, brokers: list[int], unknown: list[int], found: list[PartitionFate], already: list[Name]
+) -> None:
     cluster = moment.cluster
     click.echo(_as_of(moment))
     click.echo(f"Elections by the rule of {RULES[rule_of(cluster)]}.")
@@ -245,7 +247,7 @@ def _show_kill(moment: Moment, brokers: list[int], unknown: list[int], found: li
         click.echo(f"Without a leader before, too: {len(already)} ({_text(already[0])}, ...).")
 
 
-def _row(one: Fate, cluster: Cluster) -> tuple[object, ...]:
+def _row(one: PartitionFate, cluster: Cluster) -> tuple[object, ...]:
     kept = " or ".join(
         str(list(each.partition.elr if has_elr(cluster) else each.partition.isr)) for each in one.outcomes
     )
@@ -267,7 +269,7 @@ def _show_order(order: list[int], blocked: dict[int, list[Name]]) -> None:
         )
 
 
-def _fate(one: Fate) -> dict[str, object]:
+def _fate(one: PartitionFate) -> dict[str, object]:
     outcomes = [{"order": each.order, "orders": each.orders, "state": each.partition} for each in one.outcomes]
     return {"partition": _text(one.name), "before": one.before, "outcomes": outcomes}
 
