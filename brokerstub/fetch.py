@@ -88,7 +88,7 @@ class Following:
         return self._listed.pop(key, None)
 
     def request(self, question_of: QuestionOf = lambda _: None, wait_ms: int = 0) -> FetchRequest:
-        """The next request; news beyond its limit wait for the one after it."""
+        """Returns the next request; news beyond its limit wait for the one after it."""
         self._sent = list(islice(self._unsaid, self._partitions_max))
         listed: dict[str, list[FetchRow]] = {}
         forgotten: dict[str, list[int]] = {}
@@ -256,7 +256,7 @@ class Fetcher:
         return False, False
 
     def _take(self, following: Following, logs: Logs, said: FetchAnswer, batches: list[bytes]) -> bool:
-        """Whether all records could be taken in. Refused ones are asked for again, and not at once."""
+        """Returns whether all records could be taken in. Refused ones are asked for again, and not at once."""
         are_taken = True
         for row, data in zip(said.records, batches, strict=True):
             key = row.topic_id, row.partition

@@ -69,7 +69,7 @@ class DataDirectory:
         self._lock.close()
 
     def earlier_session(self) -> SavedSession | None:
-        """The session saved last; None on a first start."""
+        """Returns the session saved last; None on a first start."""
         try:
             data = self._session_path.read_bytes()
         except FileNotFoundError:

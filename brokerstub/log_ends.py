@@ -67,7 +67,7 @@ class LogEnds:
         return _together(row, dict(zip(row.replicas, answers, strict=True)))
 
     async def _ask(self, broker_id: int, topic: str, partition: int) -> DescribeLogAnswer | str:
-        """Its answer, or why there is none."""
+        """Returns its answer, or why there is none."""
         request = DescribeLogRequest(topic, partition)
         if broker_id == self._metadata.own_broker_id:
             return self.own(request)
@@ -92,7 +92,7 @@ class LogEnds:
 
 
 def records_lost(truncations: Sequence[Truncation]) -> int:
-    """How many committed records went: each once, on however many brokers."""
+    """Returns how many committed records went: each once, on however many brokers."""
     lost: dict[int, list[tuple[int, int]]] = {}
     for one in truncations:
         lost.setdefault(one.records_epoch, []).append((one.start, one.start + one.committed))

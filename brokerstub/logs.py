@@ -273,7 +273,7 @@ class Logs:
         return one, one.leader
 
     def append(self, one: PartitionLog, leader: Leader, data: Bytes, *, acks: int) -> Appended:
-        """A producer's batch. Raises RecordsError; an error of the disk is one."""
+        """Returns a producer's batch. Raises RecordsError; an error of the disk is one."""
         settings = one.settings
         if settings is None:
             raise NotLeaderError(f"the configuration of {one.replica.topic} was not read yet")
@@ -291,7 +291,7 @@ class Logs:
         raise LogFailedError(f"{_folder_of(one.replica)}: its disk failed")
 
     def fetched(self, key: TopicIdPartition, fetch: Fetch, max_bytes: int) -> Fetched:
-        """A follower's question. Raises RecordsError."""
+        """Returns a follower's question. Raises RecordsError."""
         one = self._open.get(key)
         if one is None or one.leader is None:
             raise NotLeaderError("this broker does not lead it")

@@ -146,7 +146,7 @@ class MetadataCache:
         return Incarnation(broker_id, None if entry is None else entry.epoch)
 
     def address_of(self, broker_id: int) -> str | None:
-        """Where a broker that is not gone listens for other brokers, as `http://host:port`."""
+        """Returns where a broker that is not gone listens for other brokers, as `http://host:port`."""
         entry = self._brokers.get(broker_id)
         if entry is None or entry.state == "gone":
             return None

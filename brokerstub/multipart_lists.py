@@ -38,7 +38,7 @@ class MultipartList(Generic[T]):
         self._controller_epoch = -1
 
     def take(self, body: T, controller_epoch: int) -> tuple[list[T], bool]:
-        """The bodies that take effect now, and whether they are a whole list, which replaces everything."""
+        """Returns the bodies that take effect now, and whether they are a whole list, which replaces everything."""
         if not body.full:
             return [body], False
         if body.part == 1 or controller_epoch > self._controller_epoch:

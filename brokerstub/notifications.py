@@ -147,7 +147,7 @@ _LAST: Final = 99
 
 
 def writes_directly(protocol_version: str) -> bool:
-    """Whether a broker at this protocol level has no AlterPartition yet: that came with 2.7-IV2."""
+    """Returns whether a broker at this protocol level has no AlterPartition yet: that came with 2.7-IV2."""
     match = _VERSION.fullmatch(protocol_version)
     if match is None:
         raise ConfigError(f"property inter.broker.protocol.version: write it like 3.9, not {protocol_version!r}")

@@ -59,7 +59,7 @@ class DuplicateBrokerError(Exception):
 
 
 async def cluster_id(zk: ZooKeeper, entropy: Random) -> str:
-    """The id of the cluster, given by the first process. The top-level paths must exist."""
+    """Returns the id of the cluster, given by the first process. The top-level paths must exist."""
     async with _told_of_changes(zk) as changed:
         while True:
             try:
@@ -97,7 +97,7 @@ async def generated_broker_id(zk: ZooKeeper, reserved_max: int) -> int:
 
 
 def registration_for(config: BrokerConfig, wall_ms: int) -> bytes:
-    """A broker's registration, version 5. Built anew each time: listeners and rack may have changed."""
+    """Returns a broker's registration, version 5. Built anew each time: listeners and rack may have changed."""
     listeners = advertised(config)
     by_http = [one for one in listeners if not one.speaks_kafka]
     shown = [one for one in listeners if one.speaks_kafka] or _named_as_kafkas(by_http)
@@ -184,7 +184,7 @@ async def register(
 
 
 async def _is_at_our_address(zk: ZooKeeper, path: str, own: bytes) -> bool:
-    """Whether the registration names our own addresses: no other live process can listen there."""
+    """Returns whether the registration names our own addresses: no other live process can listen there."""
     node = await zk.get(path)
     try:
         endpoints = () if node is None else decode(node.data, BrokerZnode).endpoints

@@ -114,12 +114,12 @@ class Replicas:
         self._deleted.clear()
 
     def led(self, key: TopicIdPartition) -> PartitionRow | None:
-        """The partition's row, if this broker leads it."""
+        """Returns the partition's row, if this broker leads it."""
         row = self.told.get(key)
         return row if row is not None and row.leader == self.broker_id else None
 
     def within(self, directory: int) -> list[Replica]:
-        """All that a log directory has."""
+        """Returns all that a log directory has."""
         return [one for one in chain(self.held.values(), self.strays.values()) if one.directory == directory]
 
     def fail(self, directory: int) -> RequestEffects:
@@ -208,7 +208,7 @@ class Replicas:
         return Change(key, row, now)
 
     def is_current(self, topic_id: str, altered: AlteredRow) -> bool:
-        """Whether the controller's state is the known one."""
+        """Returns whether the controller's state is the known one."""
         row = self.told.get((topic_id, altered.partition))
         return row is not None and (altered.leader_epoch, altered.version) == (row.leader_epoch, row.version)
 
@@ -279,7 +279,7 @@ class Replicas:
         return Code.NONE
 
     def _heard_of(self, key: TopicIdPartition) -> int:
-        """The highest leader epoch of a replica that is here, or was until it was deleted."""
+        """Returns the highest leader epoch of a replica that is here, or was until it was deleted."""
         on_disk = self.held.get(key) or self.strays.get(key)
         return max(_leader_epoch_of(self.told.get(key), on_disk), self._deleted.get(key, -1))
 

@@ -68,7 +68,7 @@ async def hand_over(
     controller_now: Callable[[], Seat | None],
     signer: Signer,
 ) -> bool:
-    """Whether the controller said that nothing remains."""
+    """Returns whether the controller said that nothing remains."""
     timeout_ms = config.controller_socket_timeout_ms
     reason = ""
     for attempt in range(config.controlled_shutdown_max_retries):

@@ -164,7 +164,7 @@ class BrokerServer:
         return self._stamped(headers, kind="rpc", reason=reason, error_code=int(answer.error_code), took_ms=took_ms)
 
     def _stamped(self, headers: ControllerHeaders, **said: Any) -> Line:
-        """A line about a request."""
+        """Returns a line about a request."""
         return Line(
             at_ms=self._wall_clock_ms(),
             cluster_id=self.broker.metadata.cluster_id,

@@ -93,7 +93,7 @@ class Sessions:
         await zk.close()
 
     async def _new(self) -> ZooKeeperClient:
-        """A session, saved before anything is registered under it."""
+        """Returns a session, saved before anything is registered under it."""
         self._zk = await self._connect()
         self._own_ids.add(self._zk.session_id)
         self._directory.save_session(self._zk.session_id, self._zk.password)

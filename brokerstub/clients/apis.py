@@ -46,7 +46,7 @@ class ClientTrouble:
             self._changed.ring()
 
     def table(self, apis: Mapping[int, Api]) -> dict[int, Api]:
-        """The same APIs, each with its trouble."""
+        """Returns the same APIs, each with its trouble."""
         return {key: self._troubled(key, api) for key, api in apis.items()}
 
     def _troubled(self, key: int, api: Api) -> Api:

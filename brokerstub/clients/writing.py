@@ -134,7 +134,7 @@ class WritingApis:
 
 
 def _is_settled(pending: _Pending) -> bool:
-    """Whether it is known what to answer."""
+    """Returns whether it is known what to answer."""
     result, one = pending.result, pending.one
     try:
         if one.leader is None or one.tenure != pending.tenure:

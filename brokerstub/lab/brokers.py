@@ -193,7 +193,7 @@ class LabBroker:
         return True
 
     def heal(self, peer: int | None = None) -> bool:
-        """The way to another broker, or all of its ways."""
+        """Returns the way to another broker, or all of its ways."""
         if peer is not None:
             return self._peers.heal(self.broker_id, peer)
         has_changed = self._is_cut

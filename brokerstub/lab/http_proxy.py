@@ -258,7 +258,7 @@ class HttpProxy(Proxy):
         await super().close()
 
     def fault_for(self, path: str) -> HttpFault | None:
-        """The fault that is to happen to this request, taken out."""
+        """Returns the fault that is to happen to this request, taken out."""
         for fault in self._faults:
             if path.startswith(fault.path):
                 if fault.skip == 0:

@@ -22,7 +22,7 @@ class JavaMissingError(Exception):
 
 
 def find_java() -> str:
-    """The first java executable that is new enough: of JAVA_HOME, the PATH, this environment."""
+    """Returns the first java executable that is new enough: of JAVA_HOME, the PATH, this environment."""
     refused = []
     for java in _executables():
         release = java_version(java)
@@ -39,7 +39,7 @@ def find_java() -> str:
 
 @functools.cache
 def java_version(java: str) -> int | None:
-    """Its feature release, asked once; None when it does not run."""
+    """Returns its feature release, asked once; None when it does not run."""
     # Only running it tells: some are shims that choose one elsewhere, and on macOS /usr/bin/java may stand for none.
     try:
         done = subprocess.run(

@@ -34,7 +34,7 @@ def free_port() -> int:
 
 
 def free_ports(count: int) -> int:
-    """The first of so many such ports in a row."""
+    """Returns the first of so many such ports in a row."""
     return _range_of(os.getpid()).take(count)
 
 

@@ -175,7 +175,7 @@ class Proxy:
         writer.write_eof()
 
     async def _read(self, link: Link, direction: Direction) -> bytes:
-        """The next chunk, once it may pass; an end-of-file or a reset has to wait like bytes."""
+        """Returns the next chunk, once it may pass; an end-of-file or a reset has to wait like bytes."""
         failure: OSError | None = None
         chunk = b""
         try:

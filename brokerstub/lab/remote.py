@@ -59,7 +59,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 def found(var: Path) -> LabFile:
-    """The lab that runs in this directory."""
+    """Returns the lab that runs in this directory."""
     pid, lab = owner_pid(var), read_lab_file(var)
     if pid is None:
         raise NoLabError(f"no lab runs in {var}: `klamm up` starts one")
@@ -129,7 +129,7 @@ def end(var: Path) -> list[int]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether it runs; a zombie does not, and in a container an orphan may stay one for ever."""
+    """Returns whether it runs; a zombie does not, and in a container an orphan may stay one for ever."""
     try:
         os.kill(pid, 0)
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"

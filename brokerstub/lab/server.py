@@ -60,7 +60,7 @@ class LabControl(Protocol):
     @property
     def brokers(self) -> Mapping[int, FaultTarget]: ...
     def rows(self) -> Sequence[ProcessRow]:
-        """The supervisor, ZooKeeper, the brokers."""
+        """Returns the supervisor, ZooKeeper, the brokers."""
 
     async def trouble(self, order: TroubleOrder) -> Trouble:
         """For Kafka's clients. Raises LabError where it cannot be had."""
@@ -85,7 +85,7 @@ VERBS: dict[str, Callable[[FaultTarget, Order], Awaitable[bool] | bool]] = {
 
 
 def build_app(supervisor: LabControl, port: int, limits: Limits = LIMITS) -> web.Application:
-    """The application; `port` is where it will listen, which a request's Host must name."""
+    """Returns the application; `port` is where it will listen, which a request's Host must name."""
 
     async def on_ps(_: web.Request) -> web.Response:
         return _answer(Processes(list(supervisor.rows())))

@@ -176,7 +176,7 @@ def sole_owner(var: Path) -> Iterator[None]:
 
 
 def owner_pid(var: Path) -> int | None:
-    """The supervisor that runs in this directory; None when none does."""
+    """Returns the supervisor that runs in this directory; None when none does."""
     try:
         with (var / "lab.lock").open() as lock:
             if _has_locked(lock.fileno(), fcntl.LOCK_SH):

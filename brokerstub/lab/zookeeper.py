@@ -47,7 +47,7 @@ class ZooKeeperError(Exception):
 
 
 def java_command(main_class: str, *arguments: str, options: Iterable[str] = _JVM_OPTIONS) -> list[str]:
-    """The command line that runs a class out of ZooKeeper's jars."""
+    """Returns the command line that runs a class out of ZooKeeper's jars."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise ZooKeeperError("ZooKeeper's jars come with PySpark, which is not installed: pip install 'klamm[lab]'")
@@ -125,7 +125,7 @@ class ZooKeeperServer:
         return next((line[6:] for line in answer.splitlines() if line.startswith("Mode: ")), None)
 
     async def ask(self, four_letter_word: str) -> str:
-        """The answer to `srvr`, `ruok`, `stat` or `mntr`; empty when there is none."""
+        """Returns the answer to `srvr`, `ruok`, `stat` or `mntr`; empty when there is none."""
         try:
             async with asyncio.timeout(PROBE_TIMEOUT_MS / 1000):
                 reader, writer = await asyncio.open_connection(HOST, self.client_port)

@@ -96,7 +96,7 @@ class Header(msgspec.Struct, frozen=True, gc=False):
 
 
 def header_at(data: Bytes, position: int = 0) -> Header:
-    """The header of the batch that begins there and is whole, checked but for its checksum."""
+    """Returns the header of the batch that begins there and is whole, checked but for its checksum."""
     rest = len(data) - position
     if rest < HEADER_BYTES:
         if rest > _FORMAT_AT and data[position + _FORMAT_AT] in (0, 1):
@@ -174,7 +174,7 @@ def produced(data: Bytes, max_bytes: int) -> Header:
 
 
 def stamped(data: Bytes, base_offset: int, leader_epoch: int, append_ms: int | None = None) -> bytearray:
-    """A copy of a batch with its place in the log; `append_ms`: its timestamps become this."""
+    """Returns a copy of a batch with its place in the log; `append_ms`: its timestamps become this."""
     copy = bytearray(data)
     struct.pack_into(">q", copy, 0, base_offset)
     _EPOCH.pack_into(copy, _EPOCH_AT, leader_epoch)
@@ -203,7 +203,7 @@ def first_record_since(batch: Bytes, timestamp: int) -> tuple[int, int]:
 
 
 def _varint_at(data: Bytes, position: int) -> tuple[int, int]:
-    """A signed number in zigzag encoding, at most ten bytes, and where the next begins."""
+    """Returns a signed number in zigzag encoding, at most ten bytes, and where the next begins."""
     value = 0
     for index in range(10):
         if position + index >= len(data):

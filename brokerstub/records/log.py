@@ -185,11 +185,11 @@ class Log:
         return None
 
     def epoch_at(self, offset: int) -> int:
-        """The leader epoch of the record with this offset, which the log has."""
+        """Returns the leader epoch of the record with this offset, which the log has."""
         return self._state.epochs.at(offset)
 
     def end_of_epoch(self, leader_epoch: int) -> EpochEnd:
-        """The answer to OffsetForLeaderEpoch."""
+        """Returns the answer to OffsetForLeaderEpoch."""
         return self._state.epochs.end_of(leader_epoch, self.end_offset)
 
     def truncate(self, offset: int) -> None:
@@ -407,7 +407,7 @@ class Log:
         return cut
 
     def _state_at(self, place: int) -> State:
-        """The state at the start of a segment: the last one written down before, and the batches in between."""
+        """Returns the state at the start of a segment: the last one written down before, and the batches in between."""
         first, state = place, self._known_state(self._segments[place])
         while state is None and first > 0:
             first -= 1

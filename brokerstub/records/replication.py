@@ -182,7 +182,7 @@ class Leader:
         return (*stay, *sorted(back, key=self.replicas.index))
 
     def lagging_at(self, broker_id: int) -> int:
-        """When a member of the ISR is to be looked at, if it does not fetch until then."""
+        """Returns when a member of the ISR is to be looked at, if it does not fetch until then."""
         return self._caught_up_ms(broker_id) + self._lag_ms + 1
 
     def ask(self, members: Collection[int]) -> None:
@@ -201,7 +201,7 @@ class Leader:
         return -1 if known is None else known.broker_epoch
 
     def ends(self) -> dict[int, int]:
-        """Where the log of each replica ends; -1: not heard of in this leader epoch."""
+        """Returns where the log of each replica ends; -1: not heard of in this leader epoch."""
         ends = {one: known.end_offset for one, known in self._known.items()}
         return {one: ends.get(one, UNKNOWN_END) for one in self.replicas} | {self._broker_id: self.log.end_offset}
 

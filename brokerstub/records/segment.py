@@ -236,7 +236,7 @@ class Segment:
         self.is_settled = False
 
     def load(self, next_offset: int) -> bool:
-        """Whether it is settled, ending at this offset, and then also its index."""
+        """Returns whether it is settled, ending at this offset, and then also its index."""
         try:
             mark = msgspec.json.decode(self._whole(_SETTLED), type=_Mark)
             entries, times, size = self._whole(_INDEX), self._whole(_TIME_INDEX), self._disk.size(self.path)

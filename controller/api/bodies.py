@@ -291,7 +291,7 @@ def decode_body(raw: bytes, kind: type[_T]) -> _T:
 
 
 def query_of(request: web.Request, kind: type[_T]) -> _T:
-    """The query string as a value of `kind`."""
+    """Returns the query string as a value of `kind`."""
     query: Mapping[str, str] = dict(request.query)
     if len(query) != len(request.query):
         raise invalid("a query parameter was given twice")
@@ -302,7 +302,7 @@ def query_of(request: web.Request, kind: type[_T]) -> _T:
 
 
 def number_in_path(request: web.Request, name: str) -> int:
-    """A part of the path that must be a number."""
+    """Returns a part of the path that must be a number."""
     text = request.match_info[name]
     if not (text.isascii() and text.isdecimal() and len(text) <= 10):
         raise invalid(f"{text[:20]!r} in the path is no {name}")

@@ -31,7 +31,7 @@ class PartitionState(StrEnum):
 
 
 def row_never_led(number: int, partition: Partition) -> PartitionRow:
-    """A NewPartition as a row, of which brokers are never told."""
+    """Returns a NewPartition as a row, of which brokers are never told."""
     assigned = (partition.replicas, partition.adding, partition.removing)
     return PartitionRow(
         number, NO_EPOCH, NO_LEADER, NO_EPOCH, (), NO_VERSION, *assigned, offline=(), is_new=True, recovery=RECOVERED
@@ -76,7 +76,7 @@ def has_state(row: PartitionRow, state: PartitionState, live_ids: Collection[int
 
 
 def state_of(row: PartitionRow, live_ids: Collection[int]) -> PartitionState:
-    """The worst that is true of the partition."""
+    """Returns the worst that is true of the partition."""
     return next((state for state in WORST_FIRST if has_state(row, state, live_ids)), PartitionState.ONLINE)
 
 

@@ -95,7 +95,7 @@ class PageBytes:
 
 
 async def partitions_page(view: ClusterView, query: PartitionsQuery, turns: ReaderTurns) -> bytes:
-    """The partitions that match, in order of topic and number, after the cursor."""
+    """Returns the partitions that match, in order of topic and number, after the cursor."""
     after = None if query.cursor is None else cursor_of(query.cursor)
     live_ids = live_ids_of(view.brokers)
     page, count = PageBytes(), 0

@@ -147,7 +147,7 @@ class Term(Protocol):
         """Returns when every broker has acknowledged all earlier decisions, or is gone."""
 
     def history(self) -> Sequence[TermView]:
-        """The terms that are known, the oldest first; empty while it loads."""
+        """Returns the terms that are known, the oldest first; empty while it loads."""
 
     def outbox_status(self) -> Mapping[int, OutboxStatus]:
         """Returns the backlogs of brokers, by broker id."""

@@ -133,7 +133,7 @@ def moved_to(location: str) -> ProblemError:
 
 
 def problem_for(error: ProblemError) -> Problem:
-    """The body of a refusal."""
+    """Returns the body of a refusal."""
     # a request may hold half a surrogate pair, which JSON cannot say
     detail = error.detail.encode(errors="replace").decode()
     title = error.code.replace("_", " ").capitalize()

@@ -29,7 +29,7 @@ FOR_ALL: Final = ""
 
 
 def is_working(handle: ControllerHandle) -> bool:
-    """Whether the controller of this process loads or has something to decide."""
+    """Returns whether the controller of this process loads or has something to decide."""
     if handle.phase == "loading":
         return True
     term = handle.term
@@ -132,7 +132,7 @@ class SharedAnswers(Generic[_T]):
     async def shown(
         self, question: Hashable, version: Callable[[], object], make: Callable[[], Awaitable[_T]]
     ) -> TimedAnswer[_T]:
-        """The answer of now or, while the version keeps changing, one that was begun after this was asked."""
+        """Returns the answer of now or, while the version keeps changing, one that was begun after this was asked."""
         asked_at = self._number
         while True:
             flight = self._flights.get(question)

@@ -22,7 +22,7 @@ def monotonic_ms() -> int:
 
 
 def wall_ms_at(clock_ms: int) -> int:
-    """The time of day at a moment of the monotonic clock, as this process believes now: for people."""
+    """Returns the time of day at a moment of the monotonic clock, as this process believes now: for people."""
     return wall_ms() + clock_ms - monotonic_ms()
 
 

@@ -54,7 +54,7 @@ class ConnectionSlots:
         return self._all.count
 
     def open(self, peer: str, give_way: Callable[[], None]) -> ConnectionSlot:
-        """A place for a new connection; another may be told to give way. Raises FullError."""
+        """Returns a place for a new connection; another may be told to give way. Raises FullError."""
         ranks = self._peers.get(peer)
         if ranks is not None and ranks.count >= self._of_peer:
             self._make_room(ranks, is_of_peer=True)

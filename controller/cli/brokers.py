@@ -41,7 +41,7 @@ BROKER_COLUMNS = (
 
 
 def with_roles(brokers: Iterable[Item], controller: Item) -> list[Item]:
-    """The brokers, the controller marked."""
+    """Returns the brokers, the controller marked."""
     return [{**broker, "role": "controller" if broker["id"] == controller["broker_id"] else ""} for broker in brokers]
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def _phase_text(phase: str, term: Item) -> str:
-    """How long the phase itself took: the record has when each was over, counted from the same start."""
+    """Returns how long the phase itself took: the record has when each was over, counted from the same start."""
     over = list(term["phases"].items())
     before_ms = dict(zip([name for name, _ in over], [0.0, *(at_ms for _, at_ms in over)], strict=False))
     return f"{term['phases'][phase] - before_ms[phase]:.1f}" if phase in term["phases"] else "-"

@@ -299,13 +299,13 @@ def _rows(var: Path) -> list[Item]:
 
 
 def _state_text(row: Item) -> str:
-    """The state, with the exit code where it tells something."""
+    """Returns the state, with the exit code where it tells something."""
     is_telling = row["state"] == "exited" or (row["state"] == "stopped" and row["exit_code"])
     return f"{row['state']} ({row['exit_code']})" if is_telling and row["exit_code"] is not None else row["state"]
 
 
 def _way_text(row: Item) -> str:
-    """Whether the way to ZooKeeper is open."""
+    """Returns whether the way to ZooKeeper is open."""
     if not row["name"].startswith("broker-"):
         return "-"
     return "cut" if row["cut"] else "connected"

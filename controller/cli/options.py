@@ -92,7 +92,7 @@ def timeout_option(function: _F) -> _F:
 
 
 def example(words: str) -> str:
-    """The last words of a command's help: a line that can be run as it stands."""
+    """Returns the last words of a command's help: a line that can be run as it stands."""
     return f"\b\nExample:\n  {words}"
 
 

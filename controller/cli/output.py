@@ -43,7 +43,7 @@ class Column(NamedTuple):
 
 
 def style_of(text: str) -> str:
-    """The colour of a word, the same in every table; none for most."""
+    """Returns the colour of a word, the same in every table; none for most."""
     return _STYLES.get(text, "")
 
 
@@ -86,7 +86,7 @@ def emit_document(output: str, document: Item, names: Iterable[object]) -> None:
 
 
 def columns_for(items: Sequence[Item]) -> list[Column]:
-    """A column per key; numbers to the right."""
+    """Returns a column per key; numbers to the right."""
     return [
         Column(
             title_of(key),
@@ -125,7 +125,7 @@ def _text_at(key: str, item: Item) -> str:
 
 
 def time_text(at_ms: int) -> str:
-    """A moment, with its date and its zone."""
+    """Returns a moment, with its date and its zone."""
     return datetime.fromtimestamp(at_ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

@@ -50,7 +50,7 @@ _T = TypeVar("_T")
 
 
 def read_plan(raw: bytes, name: str) -> Plan:
-    """A reassignment file; one that names a partition twice, or none, is none."""
+    """Returns a reassignment file; one that names a partition twice, or none, is none."""
     plan = _decode(raw, name, Plan)
     counted = Counter((one.topic, one.partition) for one in plan.partitions)
     twice = next((f"{topic}-{number}" for (topic, number), count in counted.items() if count > 1), None)
@@ -60,7 +60,7 @@ def read_plan(raw: bytes, name: str) -> Plan:
 
 
 def names_in(raw: bytes, name: str) -> list[dict[str, object]]:
-    """Which partitions a file is about: an election file, or a reassignment file."""
+    """Returns which partitions a file is about: an election file, or a reassignment file."""
     found = _decode(raw, name, _Names).partitions
     return [{"topic": one.topic, "partition": one.partition} for one in found]
 
@@ -96,7 +96,7 @@ def plan_for(partitions: Iterable[Item], places: Sequence[Place], seed: int | No
 
 
 def target_of(partition: Item) -> tuple[int, ...]:
-    """Where its replicas are or, while it is reassigned, will be."""
+    """Returns where its replicas are or, while it is reassigned, will be."""
     return tuple(broker_id for broker_id in partition["replicas"] if broker_id not in partition["removing"])
 
 

@@ -60,7 +60,7 @@ def selection_options(function: _F) -> _F:
 def selected(
     topic: str | None, partition: int | None, file: IO[bytes] | None, everything: bool
 ) -> list[dict[str, Any]] | None:
-    """The partitions by topic and number; None: all."""
+    """Returns the partitions by topic and number; None: all."""
     from controller.cli.plans import names_in  # noqa: PLC0415
 
     if (topic is None) != (partition is None):

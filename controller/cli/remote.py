@@ -194,7 +194,7 @@ class Remote:
         return {**told, "phase": "silent"} if said is None else said
 
     async def items(self, path: str, query: Mapping[str, object] | None = None) -> list[Any]:
-        """A whole list, page after page."""
+        """Returns a whole list, page after page."""
         found: list[Any] = []
         asked: dict[str, object] = {"limit": ITEMS_PER_PAGE, **(query or {})}
         while True:
@@ -255,7 +255,7 @@ class Remote:
         raise UnreachableClusterError("the brokers send each other's clients around; try again in a moment")
 
     async def _listed(self, location: str) -> str:
-        """The base of an address, if the cluster lists it."""
+        """Returns the base of an address, if the cluster lists it."""
         parts = urlsplit(location)
         base = f"{parts.scheme}://{parts.netloc}"
         listed = {

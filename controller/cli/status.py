@@ -105,7 +105,7 @@ def _partitions_text(counts: dict[str, int]) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """The two largest units, as a person would say it."""
+    """Returns the two largest units, as a person would say it."""
     left = max(0, int(seconds))
     parts: list[str] = []
     for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):

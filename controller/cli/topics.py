@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def state_of(topic: Item) -> str:
-    """The worst that is true of any of its partitions."""
+    """Returns the worst that is true of any of its partitions."""
     worst_first = ("offline", "new", "under_replicated", "not_preferred")
     return next((state.replace("_", "-") for state in worst_first if topic[state]), "online")
 

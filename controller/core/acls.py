@@ -102,7 +102,7 @@ CLOSED: Final = (Acl(ANYBODY, ANYWHERE, Operation.ALL, is_denial=True),)
 
 
 def acls_in(data: bytes) -> tuple[Acl, ...]:
-    """The rules in a resource's znode. Raises FormatError."""
+    """Returns the rules in a resource's znode. Raises FormatError."""
     znode = formats.decode(data, formats.AclZnode)
     if znode.version != 1:
         raise formats.FormatError(f"rules of version {znode.version}")

@@ -17,7 +17,7 @@ _ONE: Final = ord("1")
 
 
 def numbers_of(bits: int) -> Sequence[int]:
-    """Which bits are set, in order. All digits are read and picked at once: one by one takes twice as long."""
+    """Returns which bits are set, in order. All digits are read and picked at once: one by one takes twice as long."""
     if not bits & (bits - 1):
         return (bits.bit_length() - 1,) if bits else ()
     return list(compress(range(bits.bit_length()), bin(bits)[:1:-1].encode().translate(_DIGITS)))

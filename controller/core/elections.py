@@ -156,12 +156,12 @@ def _led(
 
 
 def is_unclean(before: Leadership | None, after: Leadership) -> bool:
-    """Whether a decision chose a leader that was not in sync, so that committed data may be lost."""
+    """Returns whether a decision chose a leader that was not in sync, so that committed data may be lost."""
     return before is not None and after.leader != NO_LEADER and after.leader not in before.isr
 
 
 def status_of(state: Leadership | None, live_ids: AbstractSet[int]) -> PartitionStatus:
-    """A partition's state, derived: new until first led, online while its leader lives."""
+    """Returns a partition's state, derived: new until first led, online while its leader lives."""
     if state is None:
         return _NEW
     return _ONLINE if state.leader in live_ids else _OFFLINE

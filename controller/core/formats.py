@@ -208,7 +208,7 @@ encode = msgspec.json.encode
 
 
 def decode(data: bytes, kind: type[_T]) -> _T:
-    """A znode's JSON as a value of `kind`."""
+    """Returns a znode's JSON as a value of `kind`."""
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

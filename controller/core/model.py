@@ -108,7 +108,7 @@ class Topic(msgspec.Struct):
 
 
 def assignment_of(topic: Topic) -> dict[int, Assignment]:
-    """All of a topic, as its znode has it."""
+    """Returns all of a topic, as its znode has it."""
     return {
         number: Assignment(partition.replicas, partition.adding, partition.removing)
         for number, partition in topic.partitions.items()

@@ -166,5 +166,5 @@ NEVER_MADE: Final = frozenset({(_R.ONLINE, _R.ONLINE), (_R.OFFLINE, _R.OFFLINE)}
 
 
 def is_legal(source: Status, target: Status) -> bool:
-    """Whether the table of its machine has a move."""
+    """Returns whether the table of its machine has a move."""
     return (source, target) in PARTITION_MOVES or (source, target) in REPLICA_MOVES

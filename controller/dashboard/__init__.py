@@ -16,7 +16,7 @@ CONTENT_TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/j
 
 @cache
 def asset(name: str) -> tuple[bytes, str] | None:
-    """A file's content and its type; None if the page has no such file."""
+    """Returns a file's content and its type; None if the page has no such file."""
     content_type = CONTENT_TYPES.get(PurePath(name).suffix)
     file = resources.files(__name__) / name
     if content_type is None or "/" in name or not file.is_file():

@@ -134,7 +134,7 @@ class AdminReader:
         return {name: values for name, values in (await self._configs(CONFIG_TOPICS, names)).items() if values}
 
     async def see_deletions(self, known: Iterable[str]) -> DeletionsSeen:
-        """All markers; if they may not be listed, those of the topics that are known."""
+        """Returns all markers; if they may not be listed, those of the topics that are known."""
         names = await self._names(DELETE_TOPICS)
         asked = sorted(known) if names is None else names
         nodes = await self._zk.get_many([f"{DELETE_TOPICS}/{name}" for name in asked])
@@ -284,7 +284,7 @@ class AdminReader:
         self._unread.put(path, trouble_with(refused))
 
     def _is_readable(self, path: str, node: Node | Denied | None) -> bool:
-        """Whether it was read, or is not there; otherwise it is in the book now."""
+        """Returns whether it was read, or is not there; otherwise it is in the book now."""
         if isinstance(node, Denied):
             self._unread.put(path, trouble_with(node))
             return False

@@ -244,7 +244,7 @@ class Loop:
             self._outboxes.accept(telling, event_id)
 
     async def _decide(self, event: Event) -> dict[int, list[Change]]:
-        """All steps of a decision; the event loop may breathe between two slices, belief does not change."""
+        """Returns all steps of a decision; the event loop may breathe between two slices, belief does not change."""
         steps: dict[int, list[Change]] = {}
         seed = self._entropy.getrandbits(64)
         slices = decide(self.cluster, event, self._clock_ms, seed, changes_per_slice=self._limits.changes_per_slice)

@@ -76,7 +76,7 @@ def planned_writes_for(
 
 
 def ops_for(batch: Sequence[PlannedWrite]) -> tuple[list[Op], list[int]]:
-    """The operations of a transaction, and for each change the position of its last one. A node that several
+    """Returns the operations of a transaction, and for each change the position of its last one. A node that several
     changes ensure is made once."""
     ops: list[Op] = []
     last: list[int] = []
@@ -126,7 +126,7 @@ def owners_of(batch: Sequence[PlannedWrite], last: Sequence[int], position: int,
 
 
 def denied_in(planned: PlannedWrite, nodes: Mapping[str, Node | Denied | None]) -> tuple[str, int] | None:
-    """The znode that may not be read, and the code, if the change has one that it must know."""
+    """Returns the znode that may not be read, and the code, if the change has one that it must know."""
     for write in planned.wanted:
         node = nodes[write.path]
         if isinstance(node, Denied) and not isinstance(write, Ensure):  # it is there, and that is enough

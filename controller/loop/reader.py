@@ -84,7 +84,7 @@ class Loaded(msgspec.Struct):
         self.states.clear()
 
     def duties(self) -> Duties:
-        """A predecessor's notes, as far as they concern brokers that are still registered like that."""
+        """Returns a predecessor's notes, as far as they concern brokers that are still registered like that."""
         admin, epochs = self.admin, {broker_id: broker.epoch for broker_id, broker in self.brokers.items()}
         duties = Duties()
         duties.topic_configs, duties.broker_configs = dict(admin.topic_configs), dict(admin.broker_configs)
@@ -120,7 +120,7 @@ class Reader:
         self._nonsense: set[str] = set()
 
     async def load(self) -> Loaded:
-        """The whole cluster: lists first, each with its watch, then topics, states, and brokers last."""
+        """Returns the whole cluster: lists first, each with its watch, then topics, states, and brokers last."""
         # markers before topics: a topic that is made and marked in between must not look unknown
         admin = await self._admin.load()
         listed, _ = await self._children(TOPICS)

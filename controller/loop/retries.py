@@ -43,7 +43,7 @@ class Retries:
         return waiting.attempts, pause_ms
 
     def holds(self, target: str) -> bool:
-        """Whether it is not to be tried yet."""
+        """Returns whether it is not to be tried yet."""
         waiting = self._waiting.get(target)
         return waiting is not None and self._clock() < waiting.due_at_s
 

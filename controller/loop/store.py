@@ -334,7 +334,7 @@ class Store:
         return [planned for planned in batch if not settlement.knows(planned)], nodes
 
     async def _again(self, read: Callable[[], Awaitable[_T]]) -> _T:
-        """A reading, over a reconnect if need be: reading again is always right."""
+        """Returns a reading, over a reconnect if need be: reading again is always right."""
         while True:
             try:
                 await self._zk.sync()

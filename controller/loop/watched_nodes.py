@@ -52,7 +52,7 @@ class WatchedNodes:
             self.topics.pop(name, None)
 
     async def missed(self, zk: ZooKeeper) -> list[str]:
-        """Those that have changed since they were read."""
+        """Returns those that have changed since they were read."""
         names = list(islice(self.topics, TOPICS_A_LOOK))
         for name in names:
             self.topics[name] = self.topics.pop(name)  # the last in the line

@@ -319,7 +319,7 @@ def _number_in(data: bytes) -> int | None:
 
 
 async def _read_notes(zk: ZooKeeper) -> Mapping[str, int] | None:
-    """The epochs in `/klamm/terms`, by name; empty when it is not there, None when it may not be read."""
+    """Returns the epochs in `/klamm/terms`, by name; empty when it is not there, None when it may not be read."""
     try:
         found = await zk.children(TERMS)
     except RefusedError as error:

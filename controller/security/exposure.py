@@ -27,7 +27,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_loopback_url(url: str) -> bool:
-    """Whether an address by HTTP is one of this machine alone."""
+    """Returns whether an address by HTTP is one of this machine alone."""
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and parts.username is None and is_loopback(parts.hostname or "")

@@ -43,7 +43,7 @@ class Secrets:
         return f"Secrets(of {', '.join(name for name, value in vars(self).items() if value) or 'nothing'})"
 
     def authorization(self, *, is_write: bool) -> dict[str, str]:
-        """The header with which this process asks another: with no more right than it needs."""
+        """Returns the header with which this process asks another: with no more right than it needs."""
         preferred, other = self.api_tokens, self.read_tokens
         tokens = (preferred or other) if is_write else (other or preferred)
         return {"Authorization": f"Bearer {tokens[0]}"} if tokens else {}
@@ -100,7 +100,7 @@ def _zookeeper_auth(environment: Mapping[str, str]) -> str | None:
 
 
 def _text_of(environment: Mapping[str, str], name: str) -> str | None:
-    """The variable's value, or the content of the file that it names."""
+    """Returns the variable's value, or the content of the file that it names."""
     value, path = environment.get(name), environment.get(f"{name}_FILE")
     if path is None:
         return value

@@ -147,7 +147,7 @@ class Journal:
 
 
 def _ends_with_newline(descriptor: int) -> bool:
-    """Whether the file is empty or its last line complete."""
+    """Returns whether the file is empty or its last line complete."""
     size_bytes = os.fstat(descriptor).st_size
     return size_bytes == 0 or os.pread(descriptor, 1, size_bytes - 1) == b"\n"
 

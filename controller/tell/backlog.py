@@ -99,7 +99,7 @@ class _ReplicaMarks:
         return ((topic_id, number) for topic_id, numbers in self._by_topic.items() for number in numbers)
 
     def among(self, rows: Wanted) -> frozenset[TopicIdPartition]:
-        """Those of them that a request is about."""
+        """Returns those of them that a request is about."""
         if not self._by_topic:
             return frozenset()
         known = self._by_topic
@@ -196,7 +196,7 @@ class Backlog:
             self._stops.merge({key: wanted if all(is_kept) else dict(compress(wanted.items(), is_kept))})
 
     def next(self, bundle_for: BundleFor, limit: int) -> tuple[Bundle, Sequence[int]]:
-        """The requests to send now, one after the other, in the order brokers rely on."""
+        """Returns the requests to send now, one after the other, in the order brokers rely on."""
         if self._questions or self._asking:
             return bundle_for(DESCRIBE_TOPICS, {}, names=self._next_questions(limit)), (0,)
         if self._full is not None:

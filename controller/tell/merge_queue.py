@@ -95,7 +95,7 @@ class _Rows(Generic[V]):
             del self._own[key]
 
     def own(self, key: TopicKey) -> dict[int, V]:
-        """A topic's values, to be changed."""
+        """Returns a topic's values, to be changed."""
         if key not in self._own:
             self.of[key] = self._own[key] = dict(self.of[key])
         return self._own[key]

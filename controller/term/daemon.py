@@ -187,7 +187,7 @@ class Daemon:
                 continue  # a look is as good later
 
     async def _has_changed(self) -> bool:
-        """Whether the seat has changed since it was last read, or claimed."""
+        """Returns whether the seat has changed since it was last read, or claimed."""
         stat, term = (await self._zk.exists(CONTROLLER)).stat, self.term
         if term is not None:
             kept = (await self._zk.exists(CONTROLLER_EPOCH)).stat

@@ -379,12 +379,12 @@ class Term:
 
 
 def holding(cluster: Cluster, broker_ids: Iterable[int]) -> list[int]:
-    """Those of these brokers that have replicas."""
+    """Returns those of these brokers that have replicas."""
     return sorted(broker_id for broker_id in broker_ids if cluster.hosted.get(broker_id))
 
 
 def started_for(loaded: Loaded, controller_epoch: int) -> TermStarted:
-    """The event that begins the term of this epoch."""
+    """Returns the event that begins the term of this epoch."""
     admin = loaded.admin
     loaded_before = [epoch for epoch, record in admin.terms.items() if record.phases]  # others are noted by their claim
     found = found_states(loaded.states, controller_epoch, loaded_before)
@@ -394,7 +394,7 @@ def started_for(loaded: Loaded, controller_epoch: int) -> TermStarted:
 
 
 def first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first cause in a group."""
+    """Returns the first cause in a group."""
     first: BaseException = group
     while isinstance(first, BaseExceptionGroup):
         first = first.exceptions[0]

@@ -98,7 +98,7 @@ class BrokerEntry(msgspec.Struct, frozen=True):
 
 
 def address_of(endpoints: Iterable[str], listener: str = HTTP_LISTENER) -> str | None:
-    """Where a broker's listener of that name is, as the start of a URL; none where nothing may be sent to."""
+    """Returns where a broker's listener of that name is, as the start of a URL; none where nothing may be sent to."""
     for endpoint in endpoints:
         name, separator, address = endpoint.partition("://")
         if separator and name == listener and split_address(address) is not None:
@@ -107,7 +107,7 @@ def address_of(endpoints: Iterable[str], listener: str = HTTP_LISTENER) -> str |
 
 
 def speaks_http(endpoints: Iterable[str]) -> bool:
-    """Whether a registration is that of a stub, by the names of its listeners."""
+    """Returns whether a registration is that of a stub, by the names of its listeners."""
     names = [endpoint.partition("://")[0] for endpoint in endpoints]
     return any(name == HTTP_LISTENER or name.endswith("HTTPS") for name in names)
 
@@ -364,12 +364,12 @@ class FetchAnswer(msgspec.Struct, frozen=True):
 
 
 def with_batches(answer: FetchAnswer, batches: Iterable[bytes]) -> bytes:
-    """A fetch's answer with the records that it announces."""
+    """Returns a fetch's answer with the records that it announces."""
     return b"".join((_encoder.encode(answer), b"\n", *batches))
 
 
 def batches_of(body: bytes) -> tuple[FetchAnswer, list[bytes]]:
-    """The answer, and the batches of each of its rows. Raises msgspec.ValidationError or DecodeError."""
+    """Returns the answer, and the batches of each of its rows. Raises msgspec.ValidationError or DecodeError."""
     head, _, tail = body.partition(b"\n")
     answer = decode(head, FetchAnswer)
     sizes = [row.size for row in answer.records]
@@ -390,7 +390,7 @@ _T = TypeVar("_T")
 
 
 def decode(body: bytes, kind: type[_T]) -> _T:
-    """The body as a value of `kind`; raises msgspec.ValidationError or DecodeError for anything else."""
+    """Returns the body as a value of `kind`; raises msgspec.ValidationError or DecodeError for anything else."""
     try:
         return msgspec.json.decode(body, type=kind)
     except RecursionError:

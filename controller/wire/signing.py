@@ -74,7 +74,7 @@ class Signer:
         receiver: Incarnation,
         more: Mapping[str, str],
     ) -> dict[str, str]:
-        """All headers of a request; `more` are those beside sender, receiver and signature."""
+        """Returns all headers of a request; `more` are those beside sender, receiver and signature."""
         headers = {"Content-Type": "application/json", **more}
         if sender.epoch is not None:
             headers[bodies.SENDER] = f"{sender.broker_id} {sender.epoch}"

@@ -200,7 +200,7 @@ async def connect(
     rng: random.Random | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> ZooKeeperClient:
-    """A client with a session: a new one, or with `resume` (session id and password) an earlier one.
+    """Returns a client with a session: a new one, or with `resume` (session id and password) an earlier one.
 
     `auth` is like "digest:user:password"; with `owns` the nodes that the client makes are its user's, and others may
     only read them. UnreachableError if no server gave a session in time; SessionLostError if the one to be resumed has

@@ -58,7 +58,7 @@ def server_path_for(path: str, chroot: str) -> str:
 
 
 def client_path_for(path: str, chroot: str) -> str:
-    """A server's path as callers know it."""
+    """Returns a server's path as callers know it."""
     return path[len(chroot) :] or "/"
 
 
@@ -214,7 +214,7 @@ def parse_stat(frame: bytes, at: int) -> Stat:
 
 
 def parse_string(frame: bytes, at: int) -> tuple[str, int]:
-    """A string and where the next thing starts."""
+    """Returns a string and where the next thing starts."""
     (size,) = _INT.unpack_from(frame, at)
     start = at + _INT.size
     end = start + max(size, 0)
@@ -222,7 +222,7 @@ def parse_string(frame: bytes, at: int) -> tuple[str, int]:
 
 
 def parse_names(frame: bytes, at: int) -> tuple[tuple[str, ...], int]:
-    """A vector of strings and where the next thing starts."""
+    """Returns a vector of strings and where the next thing starts."""
     (count,) = _INT.unpack_from(frame, at)
     at += _INT.size
     names = []

@@ -181,7 +181,7 @@ _REFUSALS = {error.code: error for error in (NoNodeError, NoAuthError, BadVersio
 
 
 def refusal_for(path: str, code: int) -> RefusedError:
-    """The exception that says `code`."""
+    """Returns the exception that says `code`."""
     error = _REFUSALS.get(code)
     return RefusedError(path, code) if error is None else error(path)
 
@@ -238,7 +238,7 @@ class ZooKeeper(Protocol):
         """Return when the session is gone."""
 
     async def get(self, path: str, *, watch: bool = False) -> Node | None:
-        """The node, or None. With `watch`, armed either way: for a change or deletion, or for its creation."""
+        """Returns the node, or None. With `watch`, armed either way: for a change or deletion, or for its creation."""
 
     async def exists(self, path: str, *, watch: bool = False) -> Existence: ...
 

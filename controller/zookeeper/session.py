@@ -177,7 +177,7 @@ class Session:
             self._set_state(SessionState.LOST)
 
     async def _reach(self) -> Connection:
-        """A connection with this session on it, from the servers in turn, trying for as long as it takes."""
+        """Returns a connection with this session on it, from the servers in turn, trying for as long as it takes."""
         count = len(self._servers)
         while True:
             rounds = min(self._failures // count, 10)

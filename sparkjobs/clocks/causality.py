@@ -35,7 +35,7 @@ _EPOCHS: Final = re.compile(r"(\d{1,9}) -> (\d{1,18})", re.ASCII)
 
 
 def is_of_pair(event: SilverEvent) -> bool:
-    """Whether it may be one side of a pair."""
+    """Returns whether it may be one side of a pair."""
     return event.event in OF_PAIRS or (event.cause_id is not None and event.event in OF_CAUSES)
 
 
@@ -167,7 +167,7 @@ class SteadyHours(NamedTuple):
     samples: Mapping[int, int]
 
     def ranges(self, reference: int) -> dict[int, Range]:
-        """Each clock that is bound to the reference's from both sides."""
+        """Returns each clock that is bound to the reference's from both sides."""
         found = {}
         for broker in sorted({broker for pair in self.most for broker in pair} - {reference}):
             ahead, behind = self.most.get((reference, broker)), self.most.get((broker, reference))

@@ -80,7 +80,7 @@ class _UnansweredRequest:
 
 
 def is_unnumbered(event: SilverEvent) -> bool:
-    """Whether it is an answer that names a partition and no number."""
+    """Returns whether it is an answer that names a partition and no number."""
     return event.event == "response_received" and event.correlation_id is None and event.topic is not None
 
 
@@ -235,7 +235,7 @@ def trips_in(events: Sequence[SilverEvent]) -> list[RoundTrip]:
 
 
 def _sends(events: Sequence[SilverEvent], keys: Mapping[tuple[int, str, int, int, int], _Key]) -> dict[_Key, int]:
-    """When each request went out: the last line about a partition of it."""
+    """Returns when each request went out: the last line about a partition of it."""
     sent: dict[_Key, int] = {}
     for event in events:
         if event.event != "request_sent" or event.api != "LeaderAndIsr" or event.peer_broker is None:
@@ -339,7 +339,7 @@ def _best(trips: Sequence[RoundTrip]) -> HourlyOffset:
 def _walk(
     reference: int | None, ahead: Mapping[tuple[int, int], HourlyOffset]
 ) -> dict[int, tuple[int, int | None, int]]:
-    """How far each broker is ahead of the reference, along the fewest pairs."""
+    """Returns how far each broker is ahead of the reference, along the fewest pairs."""
     if reference is None:
         return {}
     found: dict[int, tuple[int, int | None, int]] = {reference: (0, 0, 0)}
@@ -376,7 +376,7 @@ def applied_ms(row: SilverSkew) -> int:
 
 
 def zone_hint(row: SilverSkew) -> str | None:
-    """Whether the offset is one that clocks hardly have, and time zones do."""
+    """Returns whether the offset is one that clocks hardly have, and time zones do."""
     quarters = round(row.offset_ms / _QUARTER_MS)
     if not quarters or row.err_ms is None or row.err_ms > _SURE_MS:
         return None

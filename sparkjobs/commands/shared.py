@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def example(words: str) -> str:
-    """The last words of a command's help: a line that can be run as it stands where `klamm up` was."""
+    """Returns the last words of a command's help: a line that can be run as it stands where `klamm up` was."""
     return f"\b\nExample:\n  {words}"
 
 

@@ -130,7 +130,7 @@ def histories_of(sources: Sequence[Source]) -> list[History]:
 
 
 def answers_for_records(sources: Sequence[Source], cluster: str) -> dict[str, list[Row]]:
-    """All tables of `sparkjobs.tables.record`. A history that cannot be told is a row that says why."""
+    """Returns all tables of `sparkjobs.tables.record`. A history that cannot be told is a row that says why."""
     tables: dict[str, list[Row]] = {name: [] for name in RECORD}
     moves = _Moves(cluster)
     for mode in ("zookeeper", "kraft"):
@@ -170,7 +170,7 @@ class _Moves:
         return side
 
     def _moved(self, cluster_id: str | None) -> tuple[str, ZooKeeperSide | None]:
-        """The cluster in ZooKeeper that moves to a KRaft cluster."""
+        """Returns the cluster in ZooKeeper that moves to a KRaft cluster."""
         for name, side in self._zookeeper:
             own = None if side.cluster is None else side.cluster.cluster_id
             if side.marked is not None and (own is None or cluster_id is None or own == cluster_id):
@@ -292,7 +292,7 @@ def the_history(named: Sequence[str], mode: str | None, chroot: str | None, at_m
 
 
 def _imported(one: History, other: History) -> int | None:
-    """When KRaft's log became the truth, where it is the same cluster's as ZooKeeper's history."""
+    """Returns when KRaft's log became the truth, where it is the same cluster's as ZooKeeper's history."""
     if (one.mode, other.mode) != ("zookeeper", "kraft") or not isinstance(other.record, KraftHistory):
         return None
     old, new = ZooKeeperSide(), KraftSide(None, None)

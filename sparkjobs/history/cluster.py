@@ -145,7 +145,7 @@ class Cluster(msgspec.Struct):
     beyond: set[str] = set()
 
     def is_led(self, partition: Partition) -> bool:
-        """Whether a broker leads it that lives, as far as the record knows."""
+        """Returns whether a broker leads it that lives, as far as the record knows."""
         broker = self.brokers.get(partition.leader)
         return broker is not None and broker.is_serving
 

@@ -126,7 +126,7 @@ def _beyond(cluster: Cluster, before: Partition, killed: AbstractSet[int]) -> st
 def without(
     cluster: Cluster, name: Name, before: Partition, broker: int, dead: AbstractSet[int] = frozenset()
 ) -> Partition:
-    """The partition after one broker's death, `dead` being all that died so far."""
+    """Returns the partition after one broker's death, `dead` being all that died so far."""
     living = {one for one, known in cluster.brokers.items() if known.is_serving} - dead - {broker}
     if broker not in before.isr and broker != before.leader:
         return before

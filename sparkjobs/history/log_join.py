@@ -88,7 +88,7 @@ class _Roles:
         return self._by_partition.get(name, ())
 
     def led(self, name: _Name, broker: int, leader_epoch: int) -> Sequence[Any]:
-        """Its lines that it leads at this epoch, by time."""
+        """Returns its lines that it leads at this epoch, by time."""
         return self._led.get((name, broker, leader_epoch), ())
 
 

@@ -276,7 +276,7 @@ _ENDED: Final[dict[str, tuple[str, ...]]] = {
 
 
 def _beginnings(zookeeper: ZooKeeperSide | None, kraft: KraftSide | None) -> dict[str, Began]:
-    """The phases of which a record says when they began."""
+    """Returns the phases of which a record says when they began."""
     found: dict[str, Began | None] = {}
     if kraft is not None:
         found[WAITING] = kraft.states.get("pre-migration")

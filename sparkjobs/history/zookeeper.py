@@ -311,7 +311,7 @@ class ZooKeeperReplay:
 
 
 def chroots_in(history: Told) -> list[str]:
-    """Where clusters of Kafka lie in the tree; "" is the root."""
+    """Returns where clusters of Kafka lie in the tree; "" is the root."""
     found: set[str] = set()
     for one in history.steps():
         paths = [each.path for each in (one.snapshot.znodes if isinstance(one, Bridge) else one)]

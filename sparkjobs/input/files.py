@@ -115,7 +115,7 @@ def _inside(path: Path, root: Path) -> Iterator[str]:
 
 
 def _above_patterns(path: Path) -> Path:
-    """The folder that a glob begins with."""
+    """Returns the folder that a glob begins with."""
     parts = []
     for part in path.parts:
         if glob.has_magic(part):
@@ -231,7 +231,7 @@ def _survey_one(
 
 
 def _line_bytes_after(chunk: bytes, line_bytes: int) -> int:
-    """How long the line is by now that goes on after this chunk, which is no longer than a line may be."""
+    """Returns how long the line is by now that goes on after this chunk, which is no longer than a line may be."""
     first = chunk.find(b"\n")
     if line_bytes + (len(chunk) if first < 0 else first) > LINE_MAX_BYTES:
         raise _EndlessLineError
@@ -285,7 +285,7 @@ def numpy_if_there() -> Any:
 
 
 def _controls_in(chunk: bytes) -> tuple[int, bool]:
-    """How many newlines there are, and whether any other control character is that no text has."""
+    """Returns how many newlines there are, and whether any other control character is that no text has."""
     if len(chunk) == CHUNK_BYTES and (numpy := numpy_if_there()) is not None:
         each = numpy.frombuffer(chunk, numpy.uint8)
         newlines = int(numpy.count_nonzero(each == ord("\n")))
@@ -324,5 +324,5 @@ def lines_of(content: IO[bytes]) -> Iterator[str]:
 
 
 def accounted(files: Sequence[BronzeFile]) -> Mapping[str, int]:
-    """How many files by status, for the reader of a report."""
+    """Returns how many files by status, for the reader of a report."""
     return Counter(file.status for file in files)

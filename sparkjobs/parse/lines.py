@@ -207,7 +207,7 @@ class LineReader:
         return ParsedMessage(who, epoch, None, None, start)
 
     def columns_of(self, said: ParsedMessage, message: str) -> dict[str, Any]:
-        """The columns that the message fills."""
+        """Returns the columns that the message fills."""
         who = None if said.who is None else int(message[slice(*said.who)])
         broker = self.file.broker if who is None else who
         if said.shape is None or said.found is None:
@@ -252,7 +252,7 @@ def id_head(cluster: str, broker: int | None) -> bytes:
 
 
 def id_after(head: bytes, ts_raw: bytes, message: bytes) -> str:
-    """The id of a line, from its bytes."""
+    """Returns the id of a line, from its bytes."""
     return sha256(head + ts_raw + b"\x1f" + message).digest()[:16].hex()
 
 
@@ -301,5 +301,5 @@ def in_words(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_trace_head(line: str) -> bool:
-    """Whether this continuation names the exception of the event above."""
+    """Returns whether this continuation names the exception of the event above."""
     return _TRACE_HEAD.fullmatch(line) is not None

@@ -112,7 +112,7 @@ _DECODER = msgspec.json.Decoder(OurLine)
 
 
 def cause_in(reason: str) -> str | None:
-    """The cause that these words of an old line stand for."""
+    """Returns the cause that these words of an old line stand for."""
     within = _WITHIN.match(reason)
     if within is not None:
         return CAUSES_WITHIN[within[1]]
@@ -174,7 +174,7 @@ def row_of_ours(text: str, file_broker: int | None) -> dict[str, Any] | None:
 
 
 def _named_by(ranges: str) -> float:
-    """How many partitions `0-4,7` names; more than there can be where it names none."""
+    """Returns how many partitions `0-4,7` names; more than there can be where it names none."""
     count = 0
     for part in ranges.split(","):
         found = _RANGE.fullmatch(part)

@@ -80,7 +80,7 @@ _BY_FIRST_WORD: Final = _by_first_word()
 
 
 def route(key: str, body: str) -> Shape | None:
-    """The shape that a body must have which begins like this key."""
+    """Returns the shape that a body must have which begins like this key."""
     for anchor, mark, shape in _BY_FIRST_WORD.get(key.split(" ", 1)[0], ()):
         if key.startswith(anchor) and mark in body:
             return shape

@@ -95,7 +95,7 @@ def template_for(reader: LineReader, line: str) -> Template | None:
 
 
 def _fill(template: Template, reader: LineReader, said: ParsedMessage, message: str) -> bool:
-    """The columns; False where a number stands for a word."""
+    """Returns the columns; False where a number stands for a word."""
     same, start = template.same, template.message[0]
     if said.who is None:
         same["broker"] = reader.file.broker

@@ -72,5 +72,5 @@ def in_reach(millis: int) -> int | None:
 
 @lru_cache(maxsize=4_096)
 def day_of(day_number: int) -> str:
-    """The date of a day counted from 1970."""
+    """Returns the date of a day counted from 1970."""
     return datetime.fromtimestamp(day_number * 86_400, UTC).strftime("%Y-%m-%d")

@@ -47,7 +47,7 @@ class Source(msgspec.Struct, frozen=True):
         return str(Path(self.path).parent)
 
     def open(self) -> BinaryIO:
-        """Its content, whether it is compressed or not."""
+        """Returns its content, whether it is compressed or not."""
         with Path(self.path).open("rb") as raw:
             is_gzip = raw.read(2) == b"\x1f\x8b"
         return cast(BinaryIO, gzip.open(self.path)) if is_gzip else Path(self.path).open("rb")

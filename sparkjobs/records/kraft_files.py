@@ -79,7 +79,7 @@ class _Cursor:
         return found
 
     def unsigned(self) -> int:
-        """An unsigned number of variable length."""
+        """Returns an unsigned number of variable length."""
         value = shift = 0
         while shift < 35:
             byte = self.take(1)[0]
@@ -101,7 +101,7 @@ def message_in(value: bytes) -> Message:
 
 
 def message_by_schema(value: bytes) -> Message:
-    """The same for every record, by the table alone."""
+    """Returns the same for every record, by the table alone."""
     cursor = _Cursor(value)
     try:
         if (frame := cursor.unsigned()) != _FRAME_VERSION:

@@ -202,7 +202,7 @@ def _pieces_of(base: NodeLog, nodes: Sequence[NodeLog]) -> tuple[list[Piece], li
 
 
 def _holder_of(offset: int, base: NodeLog, nodes: Sequence[NodeLog]) -> tuple[NodeLog, int] | None:
-    """The node whose log reaches back furthest from there without a hole, and is the surviving one there."""
+    """Returns the node whose log reaches back furthest from there without a hole, and is the surviving one there."""
     found: tuple[NodeLog, int] | None = None
     for node in (base, *nodes):
         # beyond the base's own log: a node that agrees with it at its first record has the records before it
@@ -215,7 +215,7 @@ def _holder_of(offset: int, base: NodeLog, nodes: Sequence[NodeLog]) -> tuple[No
 
 
 def _reach(node: NodeLog, offset: int) -> int | None:
-    """How far back the spans follow each other from there."""
+    """Returns how far back the spans follow each other from there."""
     reached: int | None = None
     for one in reversed(node.spans):
         if reached is None:
@@ -240,7 +240,7 @@ def _segments_of(node: NodeLog, first: int, end: int) -> Iterator[Piece]:
 
 
 def _void_in(node: NodeLog, base: NodeLog) -> int:
-    """How many records a node has that the surviving log has not, or of another epoch."""
+    """Returns how many records a node has that the surviving log has not, or of another epoch."""
     count = 0
     for one in node.spans:
         for other in base.spans:

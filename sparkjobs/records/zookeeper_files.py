@@ -64,7 +64,7 @@ class Fields:
 
 
 def fields_of(record: bytes, at: int = 0) -> Fields:
-    """The fields of a record that is in memory."""
+    """Returns the fields of a record that is in memory."""
 
     def take(length: int) -> bytes:
         nonlocal at
@@ -169,7 +169,7 @@ def operations_in(log: BinaryIO) -> Iterator[Operation]:
 
 
 def end_of_whole(log: BinaryIO, start: int) -> int:
-    """Where the last whole transaction ends; `start` is where one before it did, or 0."""
+    """Returns where the last whole transaction ends; `start` is where one before it did, or 0."""
     end = start
     for _ in _records_between(log, start, None):
         end = log.tell()

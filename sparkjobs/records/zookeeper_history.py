@@ -207,7 +207,7 @@ def _holders(servers: Sequence[ServerLog], zxid: int) -> set[int]:
 
 
 def _bridges_for(stretches: Sequence[Stretch], snapshots: Sequence[Source]) -> tuple[list[Source], list[str]]:
-    """A snapshot for each gap: the oldest that holds all that is missing."""
+    """Returns a snapshot for each gap: the oldest that holds all that is missing."""
     if not stretches:
         return list(snapshots[-1:]), []
     bridges, gaps = [], []
@@ -233,7 +233,7 @@ def _shown(zxid: int) -> str:
 
 
 def _void_in(server: ServerLog, base: ServerLog, stretches: Sequence[Stretch]) -> int:
-    """How many transactions only this server has, that never happened."""
+    """Returns how many transactions only this server has, that never happened."""
     if server is base:
         return 0
     count = 0

@@ -32,7 +32,7 @@ def knows(records: Records) -> bool:
 
 
 def sentence_for(records: Records) -> str:
-    """The verdict in one sentence."""
+    """Returns the verdict in one sentence."""
     outages, elections = records["record_outages"], records["record_elections"]
     if not knows(records):
         said = [one.said for one in records["record_sources"] if one.kind == "trouble"]
@@ -64,7 +64,7 @@ _STATES: Final = {
 
 
 def _moved(migration: Any) -> str:
-    """The state of a migration in a sentence, and whether both records agree."""
+    """Returns the state of a migration in a sentence, and whether both records agree."""
     words = _STATES.get(migration.state, f"Migration to KRaft: {migration.state}.")
     if not migration.compared:
         return f"{words} {migration.said}."
@@ -141,7 +141,7 @@ def _ending(life: Any, records: Records) -> str:
 
 
 def phases_of(records: Records) -> list[tuple[str, ...]]:
-    """The phases of a migration, for a terminal."""
+    """Returns the phases of a migration, for a terminal."""
     span = _span_of(records)
     at = clock if span is None else span.clock
     return [
@@ -182,7 +182,7 @@ def verdict_of(records: Records) -> Verdict:
 
 
 def section_for(records: Records, quote: Quoting) -> str:
-    """The part of a page."""
+    """Returns the part of a page."""
     modes = sorted({one.mode for rows in records.values() for one in rows if hasattr(one, "mode")})
     what = " and ".join(_MODES[one] for one in modes)
     outages, elections = records["record_outages"], records["record_elections"]
@@ -217,7 +217,7 @@ def section_for(records: Records, quote: Quoting) -> str:
 
 
 def page_for_records(records: Records) -> str:
-    """The whole page, where there is no log."""
+    """Returns the whole page, where there is no log."""
     clusters = ", ".join(sorted({one.cluster for rows in records.values() for one in rows}))
     here = files("sparkjobs.report")
     style = here.joinpath("style.css").read_text(encoding="utf-8")
@@ -324,7 +324,7 @@ def _acted(row: Any) -> tuple[float, str]:
 
 
 def _losses(losses: Sequence[Any], at: Any) -> str:
-    """Those of which it is proved that they lost nothing are counted."""
+    """Returns those of which it is proved that they lost nothing are counted."""
     told = [one for one in losses if one.extent != "nothing"]
     rows = [
         row_of(f"{one.topic}-{one.partition}", (one.at_ms, at(one.at_ms)), one.how, _or_none(one.last_leader),
@@ -382,7 +382,7 @@ def _went(records: Records, at: Any) -> list[str]:
 
 
 def _migration(records: Records, at: Any) -> list[str]:
-    """Each phase and its controllers; brokers; and what both records say differently."""
+    """Returns each phase and its controllers; brokers; and what both records say differently."""
     phases = records["record_migration_phases"]
     rows = [
         row_of((one.number, str(one.number)), one.phase, (one.from_ms or 0, at(one.from_ms)), at(one.to_ms),

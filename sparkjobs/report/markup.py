@@ -32,7 +32,7 @@ _STEPS_MS: Final = (
 
 
 def clock(at_ms: int | None, *, with_day: bool = False) -> str:
-    """A moment as people read it, in UTC."""
+    """Returns a moment as people read it, in UTC."""
     if at_ms is None:
         return "-"
     shown = "%Y-%m-%d %H:%M:%S" if with_day else "%H:%M:%S"
@@ -41,7 +41,7 @@ def clock(at_ms: int | None, *, with_day: bool = False) -> str:
 
 
 def lasting(length_ms: float | None) -> str:
-    """A length of time as people say it."""
+    """Returns a length of time as people say it."""
     if length_ms is None:
         return "-"
     if length_ms < 1_000:
@@ -54,7 +54,7 @@ def lasting(length_ms: float | None) -> str:
 
 
 def counted(number: int, what: str) -> str:
-    """A number of things as people say it."""
+    """Returns a number of things as people say it."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
@@ -77,11 +77,11 @@ class Span:
         return self.from_ms // DAY_MS != self.to_ms // DAY_MS
 
     def clock(self, at_ms: int | None) -> str:
-        """A moment in it, as people read it."""
+        """Returns a moment in it, as people read it."""
         return clock(at_ms, with_day=self.is_of_days)
 
     def brief(self, at_ms: int) -> str:
-        """The same where there is little room."""
+        """Returns the same where there is little room."""
         return clock(at_ms, with_day=True)[5:16] if self.is_of_days else clock(at_ms)[:8]
 
     def x(self, at_ms: int) -> float:
@@ -101,14 +101,14 @@ class Span:
         return "".join(marks)
 
     def bar(self, row: int, from_ms: int, to_ms: int, kind: str, words: str) -> str:
-        """A stretch in a row; never thinner than can be seen."""
+        """Returns a stretch in a row; never thinner than can be seen."""
         x = self.x(from_ms)
         width = max(2.0, round(self.x(to_ms) - x, 1))
         y = row * ROW + 4
         return f'<rect class="{kind}" x="{x}" y="{y}" width="{width}" height="{ROW - 8}">{title(words)}</rect>'
 
     def mark(self, row: int, at_ms: int, kind: str, words: str) -> str:
-        """A moment in a row."""
+        """Returns a moment in a row."""
         return f'<circle class="{kind}" cx="{self.x(at_ms)}" cy="{row * ROW + ROW // 2}" r="4">{title(words)}</circle>'
 
 
@@ -117,7 +117,7 @@ def title(words: str) -> str:
 
 
 def label(row: int, words: str) -> str:
-    """The name of a row, to its left."""
+    """Returns the name of a row, to its left."""
     return f'<text class="label" x="{LABEL_WIDTH - 8}" y="{row * ROW + 15}">{escape(words)}</text>'
 
 
@@ -153,7 +153,7 @@ def _key(kind: str) -> str:
 
 
 def heat_map(cells: Sequence[Sequence[int]], palette: Sequence[tuple[int, int, int]]) -> str:
-    """An indexed PNG, a pixel for each cell, as a data address: 100,000 cells are a few kilobytes."""
+    """Returns an indexed PNG, a pixel for each cell, as a data address: 100,000 cells are a few kilobytes."""
     height, width = len(cells), len(cells[0]) if cells else 0
     colours = b"".join(bytes(colour) for colour in palette)
     raw = b"".join(b"\0" + bytes(row) for row in cells)
@@ -182,7 +182,7 @@ def span_of(answers: Answers) -> Span | None:
 
 
 def end_of(answers: Answers) -> int:
-    """When the last line was written."""
+    """Returns when the last line was written."""
     spans: Sequence[Any] = answers["log_spans"]
     return max((one.to_ms for one in spans), default=0)
 

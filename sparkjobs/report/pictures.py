@@ -218,7 +218,7 @@ def heat(answers: Answers, span: Span) -> str:
 
 
 def waterfalls(answers: Answers) -> str:
-    """Each failover from the broker's last word on, on one scale."""
+    """Returns each failover from the broker's last word on, on one scale."""
     found: list[Any] = [one for one in _rows(answers, "failovers") if one.last_seen_ms is not None]
     found = sorted(found, key=lambda one: one.detected_ms)[-WORST:]
     span = span_of(answers)

@@ -154,7 +154,7 @@ def texts_in(tables: Mapping[str, Sequence[Row]]) -> Iterator[str]:
 
 
 def redacted(rows: Sequence[Any], hide: Redactor) -> list[Any]:
-    """The rows with every text redacted; a `path` as a path."""
+    """Returns the rows with every text redacted; a `path` as a path."""
     found = []
     for row in rows:
         changed = {

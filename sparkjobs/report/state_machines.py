@@ -156,7 +156,7 @@ def _drawn(
 
 
 def _arrow(machine: str, drawing: _Drawing, source: str, target: str, moves: _Moves | None) -> tuple[str, str]:
-    """The arrow, and the number that stands on it."""
+    """Returns the arrow, and the number that stands on it."""
     kind = "idle" if moves is None else _KINDS.get(moves.known_as, "odd")
     words = f"{source} to {target}: {'not in these logs' if moves is None else _said(moves)}"
     path, (x, y) = _curve(drawing, source, target)
@@ -193,7 +193,7 @@ def _curve(drawing: _Drawing, source: str, target: str) -> tuple[str, _Point]:
 
 
 def _border(node: _Point, towards: _Point) -> _Point:
-    """Where a line from the middle of a state leaves it."""
+    """Returns where a line from the middle of a state leaves it."""
     dx, dy = towards[0] - node[0], towards[1] - node[1]
     scale = min(
         _NODE_WIDTH / 2 / abs(dx) if dx else float("inf"), (_NODE_HEIGHT / 2 + 1) / abs(dy) if dy else float("inf")

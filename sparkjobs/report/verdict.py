@@ -103,7 +103,7 @@ def verdict_for(answers: Answers) -> Verdict:
 
 
 def _loss(answers: Answers) -> str:
-    """Whether data was lost, as far as it is known; empty where nothing points to it."""
+    """Returns whether data was lost, as far as it is known; empty where nothing points to it."""
     lost = sum(records_lost(_rows(answers, "truncations")).values())
     if lost:
         return f"was lost: at least {counted(lost, 'committed record')}"

@@ -136,7 +136,7 @@ def _has_place(row: Row) -> bool:
 def json_for(
     answers: Answers, quote: Quoting, read: Input, digest: str, records: Records = MappingProxyType({})
 ) -> str:
-    """All that is on the page, and all rows."""
+    """Returns all that is on the page, and all rows."""
     verdict = verdict_of(records) if knows(records) else verdict_for(answers)
     findings = [
         {

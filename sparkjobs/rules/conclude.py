@@ -30,7 +30,7 @@ from sparkjobs.tables.silver import SilverEvent
 
 
 def facts_for(cluster: str, tallies: Sequence[Tally], events: Iterable[SilverEvent]) -> Facts:
-    """All but the voices. `events` are those that are `is_of_cluster`, in any order, as are the tallies."""
+    """Returns all but the voices. `events` are those that are `is_of_cluster`, in any order, as are the tallies."""
     tallies = in_order(tallies)
     ordered = sorted(events, key=lambda event: (event.ts_adj, event.event_id))
     known = [event for event in ordered if event.event in CLUSTER_EVENTS]
@@ -92,7 +92,7 @@ def _after(losses: Sequence[Loss]) -> Iterator[tuple[Loss, int]]:
 def _with_signs(
     returns: Mapping[int, Sequence[int]], losses: Sequence[Loss], tallies: Sequence[Tally]
 ) -> dict[int, list[int]]:
-    """Where no controller says that a broker came back, its own first sign of life does."""
+    """Returns where no controller says that a broker came back, its own first sign of life does."""
     found, signs = {broker: list(moments) for broker, moments in returns.items()}, signs_in(tallies)
     for loss, until_ms in _after(losses):
         said = found.setdefault(loss.broker, [])
@@ -105,7 +105,7 @@ def _with_signs(
 def _back(
     losses: Sequence[Loss], times: Mapping[str, Mapping[int, Sequence[int]]], tallies: Sequence[Tally]
 ) -> dict[int, list[int]]:
-    """The first sign of life of brokers after their losses: a controller met them, or they did as it bid."""
+    """Returns the first sign of life of brokers after their losses: a controller met them, or they did as it bid."""
     found, signs = dict[int, list[int]](), signs_in(tallies)
     for loss, until_ms in _after(losses):
         known = [ms for ms in times["returns"].get(loss.broker, ()) if loss.detected_ms < ms < until_ms]
@@ -117,7 +117,7 @@ def _back(
 
 
 def _session_ms(events: Iterable[SilverEvent]) -> dict[int, int]:
-    """The longest time-out that ZooKeeper granted to each broker."""
+    """Returns the longest time-out that ZooKeeper granted to each broker."""
     found: dict[int, int] = {}
     for event in events:
         if event.event == "session_established" and event.broker is not None and event.elapsed_ms is not None:
@@ -174,7 +174,7 @@ def _tell_deletions(tallies: Iterable[Tally]) -> frozenset[int]:
 
 
 def _times(events: Iterable[SilverEvent]) -> dict[str, dict[int, list[int]]]:
-    """When brokers began, said goodbye, came back and gave a sign of life."""
+    """Returns when brokers began, said goodbye, came back and gave a sign of life."""
     times: dict[str, dict[int, list[int]]] = {"starts": {}, "goodbyes": {}, "returns": {}, "signs": {}}
     for event in events:
         if event.event == "server_starting" and event.broker is not None:
@@ -299,7 +299,7 @@ def _with_its_course(term: Term, following: Sequence[Term], events: Sequence[Sil
 
 
 def _said_ms(events: Iterable[SilverEvent], term: Term, phase: str) -> int | None:
-    """When our controller said that this phase of this term was over."""
+    """Returns when our controller said that this phase of this term was over."""
     said = (e.ts_adj for e in events if is_said(e, phase) and e.controller_epoch == term.controller_epoch)
     return next(said, None)
 

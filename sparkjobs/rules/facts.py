@@ -252,11 +252,11 @@ class Facts:
         yield from ((term.broker, after.from_ms) for term, after in zip(self.terms, self.terms[1:], strict=False))
 
     def births(self, broker: int) -> list[int]:
-        """When its process is known to have begun, in order."""
+        """Returns when its process is known to have begun, in order."""
         return sorted((*self.starts.get(broker, ()), *self.again.get(broker, ())))
 
     def next_start_ms(self, broker: int, after_ms: int) -> int:
-        """When the broker's process began again, or the end of the logs."""
+        """Returns when the broker's process began again, or the end of the logs."""
         return next((ms for ms in self.starts.get(broker, ()) if ms >= after_ms), self.last_ms + 1)
 
     def last_heard_ms(self, loss: Loss) -> int | None:
@@ -303,7 +303,7 @@ class Facts:
         return None
 
     def term_after(self, controller_epoch: int) -> Term | None:
-        """The next controller that these logs know."""
+        """Returns the next controller that these logs know."""
         return next((term for term in self.terms if term.controller_epoch > controller_epoch), None)
 
 

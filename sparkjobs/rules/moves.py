@@ -483,7 +483,7 @@ def _jumps_together(rows: Sequence[MoveOutOfTurn]) -> MoveOutOfTurn:
 
 
 def _first_of(one: MoveOutOfTurn, other: MoveOutOfTurn) -> MoveOutOfTurn:
-    """The earlier one, for both."""
+    """Returns the earlier one, for both."""
     first = min(one, other, key=lambda row: (row.at_ms, row.file_id, row.line_no, row.topic, row.partition))
     return msgspec.structs.replace(first, times=one.times + other.times)
 
@@ -507,7 +507,7 @@ _REFUSAL: Final = "IllegalStateException"
 
 
 def is_illegal(event: SilverEvent) -> bool:
-    """A line that does not say where it came from cannot be judged."""
+    """Returns a line that does not say where it came from cannot be judged."""
     if event.event in ("partition_change_failed", "replica_change_failed"):
         return _REFUSAL in (event.trace or "")
     if event.event not in ILLEGAL_EVENTS or event.from_state is None or event.to_state is None:

@@ -123,7 +123,7 @@ class _OutageHistory:
         self.before = self.before if event.isr is None else event
 
     def finish(self) -> list[Outage]:
-        """The outages, when there are no more lines."""
+        """Returns the outages, when there are no more lines."""
         self._end_by_deletion(self.facts.last_ms)
         self._end(None, None, None)
         return self.ended

@@ -101,7 +101,7 @@ class Lives(NamedTuple):
     births: tuple[tuple[int, int], ...] = ()  # the same by controller epoch and that controller's own clock
 
     def of(self, event: SilverEvent) -> int:
-        """The number of the life that the line is about."""
+        """Returns the number of the life that the line is about."""
         if event.topic_id is not None and event.topic_id in self.topic_ids:
             return self.topic_ids.index(event.topic_id)
         if event.role == "controller" and event.controller_epoch is not None:
@@ -109,7 +109,7 @@ class Lives(NamedTuple):
         return self.of_ms(event.ts_adj)
 
     def of_ms(self, at_ms: int) -> int:
-        """The number of the life at that moment, where no line has the topic's id."""
+        """Returns the number of the life at that moment, where no line has the topic's id."""
         return bisect_right(self.births_ms, at_ms)
 
 

@@ -172,5 +172,5 @@ def _about(event: SilverEvent, controller: int | None) -> _About:
 
 
 def nearest_rank(times: list[float], percent: int) -> float:
-    """The smallest value that at least `percent` of the sorted values do not exceed."""
+    """Returns the smallest value that at least `percent` of the sorted values do not exceed."""
     return times[max(0, -(-len(times) * percent // 100) - 1)]

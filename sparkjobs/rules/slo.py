@@ -63,7 +63,7 @@ def slo_of(
 
 
 def _lengths(stretches: Iterable[tuple[int, int]], extent: Extent, silent: Sequence[Stretch]) -> dict[int, int]:
-    """How long they are together on each day."""
+    """Returns how long they are together on each day."""
     found: dict[int, int] = defaultdict(int)
     for from_ms, to_ms in _union(stretches, extent):
         if not silent and from_ms // DAY_MS == (to_ms - 1) // DAY_MS:
@@ -86,7 +86,7 @@ def _union(stretches: Iterable[tuple[int, int]], extent: Extent) -> Iterator[tup
 
 
 def _by_day(from_ms: int, to_ms: int, silent: Sequence[Stretch]) -> dict[int, int]:
-    """How long on each day."""
+    """Returns how long on each day."""
     found: dict[int, int] = defaultdict(int)
     for begins_ms, ends_ms in spoken_of(from_ms, to_ms, silent):
         here_ms = begins_ms

@@ -119,7 +119,7 @@ class StreamState:
             self._voices[moment] = latest
 
     def conclude(self) -> dict[Partition, list[Outage]]:
-        """The outages of each partition that was touched; there may be none any more."""
+        """Returns the outages of each partition that was touched; there may be none any more."""
         voices = {moment: ms for moment, ms in self._voices.items() if ms is not None}
         facts = replace(self._facts, voices=voices)
         touched, self._touched = self._touched, set()
@@ -172,7 +172,7 @@ class ToldOutages:
         return fresh
 
     def tell_all(self, found: Iterable[Outage]) -> list[Revision]:
-        """The same for all partitions: those that are not found have none."""
+        """Returns the same for all partitions: those that are not found have none."""
         by_partition: dict[Partition, list[Outage]] = {partition: [] for partition in self._last}
         for outage in found:
             by_partition.setdefault((outage.topic, outage.partition), []).append(outage)
@@ -188,7 +188,7 @@ class ToldOutages:
 
 
 def _reads(outage: Outage) -> Outage:
-    """All but where the proof stands: another copy of the same line is no news."""
+    """Returns all but where the proof stands: another copy of the same line is no news."""
     return msgspec.structs.replace(outage, file_id="", line_no=0)
 
 
@@ -284,7 +284,7 @@ def _leaderless(one: Outage) -> Leaderless:
 
 
 def _felt_from_ms(one: Outage) -> int:
-    """A leader that is lost is silent before a controller knows."""
+    """Returns a leader that is lost is silent before a controller knows."""
     return one.start_lo_ms if one.leader_last_seen_ms is None else one.leader_last_seen_ms
 
 

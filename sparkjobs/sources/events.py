@@ -158,7 +158,7 @@ class _StreamReader(DataSourceStreamReader):
         yield from _batches_of(Stretch(file, 0, None, {}, path, content=content), partition.above)
 
     def _logs(self) -> dict[str, str]:
-        """Where each log lies; one that does not say yet which it is has no lines either."""
+        """Returns where each log lies; one that does not say yet which it is has no lines either."""
         try:
             paths = find_logs([self._options.path])
         except NoLogsError:
@@ -173,7 +173,7 @@ def _head(path: str) -> IO[bytes]:
 
 
 def _whole_lines_after(content: IO[bytes], start: int) -> tuple[int, int]:
-    """Where the last whole line ends, and how many there are since `start`."""
+    """Returns where the last whole line ends, and how many there are since `start`."""
     content.seek(start)
     position, end, lines = start, start, 0
     for chunk in iter(partial(content.read, PIECE_BYTES), b""):

@@ -33,12 +33,12 @@ def arrow_type(kind: str) -> Any:
 
 
 def arrow_schema(table: type[Row]) -> Any:
-    """The declared types in Arrow's words."""
+    """Returns the declared types in Arrow's words."""
     return pa.schema([pa.field(name, arrow_type(kind)) for name, kind in columns_of(table).items()])
 
 
 def batch_of(table: type[Row], rows: Sequence[Row]) -> Any:
-    """A record batch."""
+    """Returns a record batch."""
     schema = arrow_schema(table)
     arrays = []
     for name in schema.names:

@@ -176,7 +176,7 @@ def columns_of(table: type[Row]) -> dict[str, str]:
 
 
 def spark_schema(table: type[Row]) -> StructType:
-    """The same as Spark's types. A column is nullable where the declaration allows `None`."""
+    """Returns the same as Spark's types. A column is nullable where the declaration allows `None`."""
     from pyspark.sql.types import StructField, StructType  # noqa: PLC0415 - only Spark has pyspark
 
     return StructType(

@@ -250,7 +250,7 @@ def _peer_of(transport: asyncio.BaseTransport) -> str:
 
 
 def _bytes_of(error: ProblemError) -> bytes:
-    """The whole answer, where there is no request to answer to."""
+    """Returns the whole answer, where there is no request to answer to."""
     body = msgspec.json.encode(problem_for(error))
     headers = {
         **error.headers,

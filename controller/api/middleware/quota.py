@@ -71,7 +71,7 @@ class Buckets:
         self._buckets: dict[str, Bucket] = {}
 
     def take(self, caller: str, now: float) -> bool:
-        """Whether there is something left for this caller."""
+        """Returns whether there is something left for this caller."""
         if caller not in self._buckets:
             if len(self._buckets) >= CALLERS_MAX:
                 self._buckets = {name: one for name, one in self._buckets.items() if not one.is_full(now)}
@@ -208,5 +208,5 @@ def delivery_for(turns: ReaderTurns) -> Middleware:
 
 
 def _is_for_a_reader(request: web.Request) -> bool:
-    """Whether the caller asked for a body, and has by this request no right but to read."""
+    """Returns whether the caller asked for a body, and has by this request no right but to read."""
     return request.method != "HEAD" and access_for(request.method, route_of(request)) in (Access.READ, Access.OPEN)

@@ -238,7 +238,7 @@ class ActiveController:
         return location, self._forwarding.headers_for(request, location, body, receiver, self._view.controller_epoch)
 
     def passing_to(self, request: web.Request, path: str) -> tuple[str, dict[str, str]]:
-        """Where the process that holds the seat is asked something else by us, with the caller's right. Raises
+        """Returns where the process that holds the seat is asked something else by us, with the caller's right. Raises
         ProblemError as `passing_on`."""
         holder, address = self._holder(self._forwarding.listener)
         url, receiver = f"{address}{path}", Incarnation(holder.id, holder.epoch)

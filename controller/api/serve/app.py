@@ -78,7 +78,7 @@ class Page:
 
 
 def policy_for(addresses: Iterable[str]) -> str:
-    """The Content-Security-Policy: everything from here, and these may be asked."""
+    """Returns the Content-Security-Policy: everything from here, and these may be asked."""
     plain = [address for address in addresses if ADDRESS.fullmatch(address)]
     return " ".join([POLICY, *plain[:ADDRESSES_MAX]])
 

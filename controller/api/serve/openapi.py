@@ -104,7 +104,7 @@ def encoded_document() -> bytes:
 
 
 def document(operations: Sequence[Operation] = OPERATIONS) -> Schema:
-    """The whole description, OpenAPI 3.1."""
+    """Returns the whole description, OpenAPI 3.1."""
     schema, components = schemas_for(operations)
     paths: dict[str, Schema] = {}
     for one in operations:

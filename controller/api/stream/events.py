@@ -281,7 +281,7 @@ class Events:
 
 
 def _position_of(last_id: str | None, recent_lines: RecentLines) -> int | None:
-    """The number of the line that was had last; None if it is none of this term, or too old."""
+    """Returns the number of the line that was had last; None if it is none of this term, or too old."""
     text, _, line = (last_id or "").partition("-")
     epoch, number = number_in(text), number_in(line)
     if epoch != recent_lines.controller_epoch or number is None:

@@ -129,7 +129,7 @@ def in_force(levels: Sequence[Level]) -> list[ValueBody]:
 
 
 def properties_of(config: BrokerConfig) -> tuple[dict[str, str], dict[str, str]]:
-    """The properties of a process: those that differ from their default, and the defaults of the others."""
+    """Returns the properties of a process: those that differ from their default, and the defaults of the others."""
     static: dict[str, str] = {}
     default: dict[str, str] = {}
     for field in msgspec.structs.fields(config):

@@ -128,7 +128,7 @@ class Reports:
 
 
 def _read(path: Path) -> tuple[Aggregates, int]:
-    """The sums, and when their file was written: by this machine, whatever clock their keeper goes by."""
+    """Returns the sums, and when their file was written: by this machine, whatever clock their keeper goes by."""
     with path.open("rb") as file:
         text, written_ms = file.read(BYTES_MAX + 1), os.fstat(file.fileno()).st_mtime_ns // 1_000_000
     if len(text) > BYTES_MAX:

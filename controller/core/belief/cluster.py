@@ -84,7 +84,7 @@ class Cluster:
         return None if known is None else known.partitions.get(partition)
 
     def twin_of(self, name: str) -> str | None:
-        """A topic of another name that metrics cannot tell from this one: they make an underscore of a dot."""
+        """Returns a topic of another name that metrics cannot tell from this one: they make an underscore of a dot."""
         return next((one for one in self._names_by_likeness.get(_likeness_of(name), ()) if one != name), None)
 
     def topic_id(self, name: str) -> str | None:
@@ -125,7 +125,7 @@ class Cluster:
         return in_sync
 
     def is_unclean_allowed(self, topic: str) -> bool:
-        """Whether a leader may be elected that was not in sync, for this topic."""
+        """Returns whether a leader may be elected that was not in sync, for this topic."""
         return self.duties.is_unclean_allowed(topic, default=self.unclean_default)
 
     def serving_ids(self, topic: str, number: int, live_ids: frozenset[int]) -> frozenset[int]:
@@ -419,7 +419,7 @@ class Cluster:
             self.duties.lost_states[topic, number] = (known.czxid, last)
 
     def lost_state(self, topic: str, number: int) -> Leadership | None:
-        """The last state of a partition whose znode vanished, until another one stands."""
+        """Returns the last state of a partition whose znode vanished, until another one stands."""
         if not self.duties.lost_states or (lost := self.duties.lost_states.get((topic, number))) is None:
             return None
         known = self.topics.get(topic)

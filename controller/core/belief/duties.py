@@ -107,7 +107,7 @@ class Duties:
         return self.refusals.get(broker_id, {}).get(topic, {}).get(number)
 
     def is_id_refused(self, topic: str) -> bool:
-        """Whether any broker says that it knows another id for a topic than it was told."""
+        """Returns whether any broker says that it knows another id for a topic than it was told."""
         told = (refused.get(topic, {}) for refused in self.refusals.values())
         return any(one.code == Code.INCONSISTENT_TOPIC_ID for numbers in told for one in numbers.values())
 
@@ -116,7 +116,7 @@ class Duties:
         return self.ids.is_undecided(topic) or self.is_id_refused(topic)
 
     def is_leaving(self, topic: str) -> bool:
-        """Whether a topic's deletion began: it is led no more and asked about no more."""
+        """Returns whether a topic's deletion began: it is led no more and asked about no more."""
         return topic in self.deletions and self.deletions[topic].is_queued
 
     @property
@@ -125,7 +125,7 @@ class Duties:
         return bool(self.deletions or self.drains or self.dropped or self.refusals or self.ids.open)
 
     def is_unclean_allowed(self, topic: str, *, default: bool) -> bool:
-        """The value in force: the topic's, else the cluster's, else the process's own property."""
+        """Returns the value in force: the topic's, else the cluster's, else the process's own property."""
         for values in (self.topic_configs.get(topic), self.broker_configs.get(CLUSTER_DEFAULT)):
             if values is not None and UNCLEAN in values:
                 return values[UNCLEAN].strip().lower() == "true"

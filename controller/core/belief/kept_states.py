@@ -147,11 +147,11 @@ class KeptStates:
         return self.replicas.get(broker_id, {}).get(status, {})
 
     def new_on(self, topic: str) -> bool:
-        """Whether any replica of a topic is new."""
+        """Returns whether any replica of a topic is new."""
         return topic in self.new
 
     def dropped_on(self, broker_id: int) -> list[str]:
-        """The keys of replicas that a reassignment dropped and that are not deleted yet."""
+        """Returns the keys of replicas that a reassignment dropped and that are not deleted yet."""
         kept = self.replicas.get(broker_id, {})
         return sorted({key for topics in kept.values() for key in topics if ":" in key})
 

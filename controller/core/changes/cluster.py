@@ -345,7 +345,7 @@ class TopicWritten(msgspec.Struct, frozen=True):
             yield self._reassignment_line(number, one, stamped)
 
     def _reassignment_line(self, number: int, one: Committed, stamped: Stamped) -> Line:
-        """The line of a partition whose replicas are to change, or have changed."""
+        """Returns the line of a partition whose replicas are to change, or have changed."""
         wanted = self.assignment[number]
         is_running = bool(wanted.adding or wanted.removing)
         return stamped(

@@ -155,7 +155,7 @@ def _is_overtaken(cluster: Cluster, key: PartitionKey, told: ToldRefused) -> boo
 
 
 def _is_over(one: BrokerRefusal, now_ms: int) -> bool:
-    """Whether its pause is over."""
+    """Returns whether its pause is over."""
     pause_ms = min(RETRY_MIN_MS << min(one.tries, 6), RETRY_MAX_MS)
     return one.request != STOP_REPLICA and now_ms - one.tried_ms >= pause_ms
 

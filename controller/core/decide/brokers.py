@@ -135,7 +135,7 @@ def _as_step_0(changes: list[Change]) -> Iterator[Decided]:
 
 
 def _why(registrations: RegistrationChanges) -> Reason:
-    """The cause of everything in this decision: the worst of its causes."""
+    """Returns the cause of everything in this decision: the worst of its causes."""
     parts = [
         (cause, f"{word} {','.join(str(broker.broker_id) for broker in brokers)}")
         for cause, word, brokers in (

@@ -145,7 +145,7 @@ def on_topic_gone(context: Context, topic: str) -> Iterator[Decided]:
 
 
 def begins(cluster: Cluster, markers: Mapping[str, bool], topic: str) -> bool:
-    """Whether the deletion of a topic begins with the term: then it is not led first."""
+    """Returns whether the deletion of a topic begins with the term: then it is not led first."""
     return topic in markers and cluster.delete_enabled and holding(cluster, topic) is None
 
 

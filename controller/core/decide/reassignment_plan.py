@@ -84,7 +84,7 @@ def plans_for(
 def plan_at_end(
     context: Context, topic: str, number: int, partition: Partition, target: Replicas
 ) -> ReassignmentPlan | None:
-    """A reassignment's end; None as long as it cannot end."""
+    """Returns a reassignment's end; None as long as it cannot end."""
     after = end_of(context.cluster, (topic, number), partition, target)
     if after is None:
         return None
@@ -95,7 +95,7 @@ def plan_at_end(
 
 
 def end_of(cluster: Cluster, key: PartitionKey, partition: Partition, target: Replicas) -> Leadership | None:
-    """The leadership with which a reassignment ends; None while its target is not in sync, or cannot lead."""
+    """Returns the leadership with which a reassignment ends; None while its target is not in sync, or cannot lead."""
     if partition.state is None or not set(target) <= set(partition.state.isr) or not is_free(cluster, key):
         return None
     online = cluster.serving_ids(*key, cluster.live_ids)
@@ -103,7 +103,7 @@ def end_of(cluster: Cluster, key: PartitionKey, partition: Partition, target: Re
 
 
 def is_free(cluster: Cluster, key: PartitionKey) -> bool:
-    """Whether a partition's znodes may be written: its topic stays, and they make sense."""
+    """Returns whether a partition's znodes may be written: its topic stays, and they make sense."""
     topic = key[0]
     if cluster.lost_state(*key) is not None:
         return False  # brokers hold it, though no state stands

@@ -30,7 +30,7 @@ def answers_for(cluster: Cluster, refused: WriteRefused) -> list[Refused]:
 
 
 def refused_of(cluster: Cluster, subject: str) -> WriteRefused | None:
-    """The first refusal that a subject met, if it meets any now."""
+    """Returns the first refusal that a subject met, if it meets any now."""
     return next((one for one in cluster.refused.values() if one.subject == subject), None)
 
 

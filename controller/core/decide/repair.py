@@ -190,7 +190,7 @@ def state_decided(
     live_ids: frozenset[int] | None = None,
     stopped: Replicas = (),
 ) -> StateDecided:
-    """The change that writes a leadership, and stops the replicas of brokers that shut down."""
+    """Returns the change that writes a leadership, and stops the replicas of brokers that shut down."""
     believed_ids = context.cluster.live_ids
     live_ids = believed_ids if live_ids is None else live_ids
     source, target = status_of(before, believed_ids or live_ids), status_of(after, live_ids)

@@ -153,7 +153,7 @@ def _is_unled(cluster: Cluster, topic: Topic, number: int) -> bool:
 
 
 def _is_whole(topic: Topic) -> bool:
-    """Whether nothing that a topic needs is still to be written."""
+    """Returns whether nothing that a topic needs is still to be written."""
     return topic.topic_id is not None and all(one.state is not None for one in topic.partitions.values())
 
 

@@ -97,6 +97,6 @@ def sentence_for(refused: WriteRefused) -> str:
 
 
 def _clock(at_ms: int) -> str:
-    """The time of day."""
+    """Returns the time of day."""
     seconds = at_ms // 1_000 % 86_400
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"

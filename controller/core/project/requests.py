@@ -169,7 +169,7 @@ def _repeated_rows(cluster: Cluster, broker_id: int, partitions: Iterable[tuple[
 
 
 def known_brokers(cluster: Cluster) -> list[KnownBroker]:
-    """All brokers, by id; those that are gone stay known, at least by the assignments that name them."""
+    """Returns all brokers, by id; those that are gone stay known, at least by the assignments that name them."""
     drains = cluster.duties.drains
     known = [
         KnownBroker(broker, "draining" if broker.broker_id in drains else "live") for broker in cluster.brokers.values()

@@ -108,7 +108,7 @@ def known_broker_path(broker_id: int) -> str:
 
 
 def parents_of(path: str) -> tuple[Write, ...]:
-    """The parents that are needed before a node of our own is written."""
+    """Returns the parents that are needed before a node of our own is written."""
     return Ensure(KLAMM), Ensure(path)
 
 

@@ -76,7 +76,7 @@ class Presence:
                 await asyncio.sleep(POLL_S)
 
     async def _registered(self, zk: ZooKeeper) -> int | None:
-        """The epoch of our registration; None while another session has our id."""
+        """Returns the epoch of our registration; None while another session has our id."""
         for path in (KLAMM, CONTROLLERS):
             if (await zk.exists(path)).stat is None:
                 await _made(zk, path, b"", ephemeral=False)

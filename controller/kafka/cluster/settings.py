@@ -242,7 +242,7 @@ def _admission_of(enabled: tuple[str, ...], options: Mapping[str, str]) -> Admis
 
 
 def _jaas_in(text: str) -> tuple[str, dict[str, str]]:
-    """A line of JAAS: the module, and its options."""
+    """Returns a line of JAAS: the module, and its options."""
     module, _, rest = text.strip().rstrip(";").partition(" ")
     flag, _, rest = rest.strip().partition(" ")
     options, at = {}, 0

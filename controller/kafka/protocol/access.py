@@ -44,7 +44,7 @@ class KnownNode(msgspec.Struct, frozen=True):
 
 
 def broker_node(broker: Broker, listener: str) -> KnownNode:
-    """A broker as registered, `listener` first."""
+    """Returns a broker as registered, `listener` first."""
     found = listeners_of(broker)
     return KnownNode(broker.broker_id, tuple(sorted(found, key=lambda one: one.name != listener)), broker.rack)
 
@@ -194,7 +194,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset(spoken)
 
     def listener_of(self, broker: Broker) -> Listener | None:
-        """Where a broker is spoken to; None: it has no listener that can be."""
+        """Returns where a broker is spoken to; None: it has no listener that can be."""
         spoken = self.protocols
         fit = [one for one in listeners_of(broker) if one.protocol in spoken]
         return next((one for one in fit if self.listener in (None, one.name)), None)

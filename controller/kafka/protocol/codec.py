@@ -51,7 +51,7 @@ def compact_string(text: str | None) -> bytes:
 
 
 def compact_ids(ids: Sequence[int]) -> bytes:
-    """An array of int32."""
+    """Returns an array of int32."""
     return varint(len(ids) + 1) + struct.pack(f">{len(ids)}i", *ids)
 
 
@@ -105,7 +105,7 @@ class Writer:
         return self.array(ids, self.i32)
 
     def tags(self) -> Writer:
-        """The end of a structure: no tagged field."""
+        """Returns the end of a structure: no tagged field."""
         return self.raw(b"\0") if self._flexible else self
 
 

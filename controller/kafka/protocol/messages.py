@@ -67,14 +67,14 @@ def api_name(key: int) -> str:
 
 @cache
 def versions_of(key: int) -> tuple[int, int]:
-    """The first and the last version of an API that can be read here."""
+    """Returns the first and the last version of an API that can be read here."""
     found = [one for one in range(_VERSIONS_MAX) if find_spec(f"kio.schema.{NAMES[key]}.v{one}") is not None]
     return found[0], found[-1]
 
 
 @cache
 def schema(key: int, version: int, kind: str) -> Any:
-    """The module with the classes of a `request` or `response`. Raises WireError."""
+    """Returns the module with the classes of a `request` or `response`. Raises WireError."""
     if key not in NAMES:
         raise WireError(f"API {key} is not known")
     try:
@@ -98,19 +98,19 @@ class Message:
         self.content = _read(kind, frame, self._body_at)
 
     def frame_of(self, content: Any) -> bytes:
-        """The same request with other content."""
+        """Returns the same request with other content."""
         return self._head + _written(content)
 
     def row(self, name: str, /, **given: Any) -> Any:
-        """A part of the answer, by the name of its class."""
+        """Returns a part of the answer, by the name of its class."""
         return blank(getattr(schema(self.key, self.version, "response"), name), **given)
 
     def request_row(self, name: str, /, **given: Any) -> Any:
-        """A part of the request, likewise."""
+        """Returns a part of the request, likewise."""
         return blank(getattr(schema(self.key, self.version, "request"), name), **given)
 
     def answer(self, **given: Any) -> bytes:
-        """The frame of an answer with these fields; others are empty."""
+        """Returns the frame of an answer with these fields; others are empty."""
         return self.answer_of(blank(_whole(self.key, self.version, "response"), **given))
 
     def answer_of(self, content: Any) -> bytes:
@@ -123,12 +123,12 @@ class Message:
 
 
 def has(kind: Any, name: str) -> bool:
-    """Whether these messages have this field."""
+    """Returns whether these messages have this field."""
     return name in kind.__dataclass_fields__
 
 
 def blank(kind: Any, /, **given: Any) -> Any:
-    """A value of `kind` with those of the given fields that it has; others have their default, or are empty."""
+    """Returns a value of `kind` with those of the given fields that it has; others have their default, or are empty."""
     values = {}
     for field in dataclasses.fields(kind):
         if field.name in given:

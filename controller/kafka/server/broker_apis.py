@@ -117,7 +117,7 @@ class BrokerApis:
 
 
 async def asked(handle: ControllerHandle, event: Event) -> Reply:
-    """The reply. Where there is none, a code after which Kafka's clients try again."""
+    """Returns the reply. Where there is none, a code after which Kafka's clients try again."""
     try:
         reply = await term_of(handle).ask(event)
     except NotControllerError as error:

@@ -82,7 +82,7 @@ class Question:
         return self.authorizer.possible(self.caller, kind, name)
 
     def name_of(self, uuid: Any) -> str | None:
-        """The name of a topic by its id."""
+        """Returns the name of a topic by its id."""
         if uuid is None or self.cluster is None:
             return None
         return self.cluster.names_by_id.get(topic_id_of(uuid.bytes))
@@ -350,7 +350,7 @@ def _possible_on_cluster(asks: Question) -> int:
 
 
 def _hidden(asks: Question, rows: Sequence[Any]) -> frozenset[str]:
-    """The new topics of which the caller may not see the settings."""
+    """Returns the new topics of which the caller may not see the settings."""
     return frozenset(one.name for one in rows if not asks.may(Operation.DESCRIBE_CONFIGS, Kind.TOPIC, one.name))
 
 
@@ -362,7 +362,7 @@ def _without_details(row: Any) -> Any:
 
 
 def _denied_whole(message: Message) -> bytes:
-    """The answer to a request that is denied as a whole, in the form of its API."""
+    """Returns the answer to a request that is denied as a whole, in the form of its API."""
     code = Code.CLUSTER_AUTHORIZATION_FAILED
     denied, content, row = _denied(code), message.content, message.row
     rows: dict[str, Any] = {}

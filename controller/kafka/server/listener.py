@@ -117,7 +117,7 @@ class KafkaServer:
     async def start(
         self, host: str, port: int, *, tls: ssl.SSLContext | None = None, login: Callable[[], Login] | None = None
     ) -> int:
-        """The port it listens on."""
+        """Returns the port it listens on."""
 
         async def on_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await self._on_connection(reader, writer, None if login is None else login())
@@ -230,7 +230,7 @@ class KafkaServer:
         return await self._gate.answer(caller_of(writer, None if login is None else login.user), frame, self._serve)
 
     async def _serve(self, frame: bytes) -> bytes:
-        """The answer to a request that is allowed."""
+        """Returns the answer to a request that is allowed."""
         head = Head(*struct.unpack_from(">hhi", frame))
         if (api := self._own.get(head.key)) is None:
             return await self._pass_on(frame)

@@ -40,7 +40,7 @@ async def exchange(opened: OpenConnection, frame: bytes, answer_max_bytes: int) 
 
 
 async def versions_at(opened: OpenConnection, answer_max_bytes: int) -> dict[int, tuple[int, int]]:
-    """The first and the last version that is served there, by API."""
+    """Returns the first and the last version that is served there, by API."""
     request = Writer(flexible=False).i16(API_VERSIONS).i16(0).i32(0).string(None).message()
     reader = Reader(await exchange(opened, request, answer_max_bytes), 4, flexible=False)
     if (code := reader.i16()) != 0:

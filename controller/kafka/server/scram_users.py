@@ -112,7 +112,7 @@ def check_wishes(wishes: Sequence[Wish]) -> None:
 
 
 def changed(settings: Mapping[str, str], wishes: Sequence[Wish]) -> dict[str, str]:
-    """The settings of a user afterwards. Raises RefusedUserError."""
+    """Returns the settings of a user afterwards. Raises RefusedUserError."""
     found = dict(settings)
     for wish in wishes:
         name = MECHANISMS[wish.mechanism].name
@@ -199,7 +199,7 @@ class ScramUsers:
 
 
 async def _fence(zk: ZooKeeper) -> list[Op]:
-    """The checks that fail when the seat is lost. The epoch is read first: a later claim raises it."""
+    """Returns the checks that fail when the seat is lost. The epoch is read first: a later claim raises it."""
     epoch, seat = await zk.get(CONTROLLER_EPOCH), await zk.get(CONTROLLER)
     if epoch is None or seat is None or seat.stat.ephemeral_owner != zk.session_id:
         raise RefusedUserError(Code.NOT_CONTROLLER, "this is not the active controller")

@@ -103,7 +103,7 @@ class HttpDialect:
 
 
 def encode_states(request: Request) -> bytes:
-    """The body of a LeaderAndIsr or UpdateMetadata."""
+    """Returns the body of a LeaderAndIsr or UpdateMetadata."""
     return bodies.encode(
         bodies.UndecodedStatesRequest(
             full=request.full,
@@ -121,7 +121,7 @@ def _entry_for(known: KnownBroker) -> bodies.BrokerEntry:
 
 
 def _topics_for(request: Request) -> list[bodies.UndecodedTopicRows]:
-    """A row for each partition that was ever led or is removed."""
+    """Returns a row for each partition that was ever led or is removed."""
     topics = []
     gone_of = cache(partial(_gone_of, request.live_ids))  # many have the same replicas
     for key, partitions in request.rows.items():
@@ -160,7 +160,7 @@ def _made(
 def row_for(
     number: int, partition: Partition, state: Leadership, offline: Replicas, *, is_new: bool
 ) -> bodies.PartitionRow:
-    """A partition that is led, as brokers are told of it."""
+    """Returns a partition that is led, as brokers are told of it."""
     return bodies.PartitionRow(
         number,
         state.controller_epoch,

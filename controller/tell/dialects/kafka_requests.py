@@ -77,7 +77,7 @@ def body_for(request: Request, level: Level, nodes: Sequence[KnownNode]) -> byte
 
 
 def stop_bodies(body: bytes, level: Level) -> Sequence[bytes]:
-    """The requests that one StopReplica comes to; one about nothing is left out."""
+    """Returns the requests that one StopReplica comes to; one about nothing is left out."""
     if level.stop_replica >= 3:
         return (body,)
     size = struct.unpack_from(">I", body)[0] + 4

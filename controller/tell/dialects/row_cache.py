@@ -48,7 +48,7 @@ class PartitionSubset(Mapping[int, Partition]):
         return _SubsetItems(self)
 
     def piece(self, start: int, end: int) -> PartitionSubset:
-        """The partitions between two positions."""
+        """Returns the partitions between two positions."""
         return PartitionSubset(self.whole, self.numbers[start:end])
 
 
@@ -93,7 +93,7 @@ def rows_for(
     new: Collection[tuple[str, int]],
     make: MakeRows,
 ) -> Iterable[bytes]:
-    """A row for each of a topic's partitions that was ever led or is removed."""
+    """Returns a row for each of a topic's partitions that was ever led or is removed."""
     topic_id = key[1]
     fresh = [number for number in partitions if (topic_id, number) in new] if new else []
     if not fresh or len(fresh) == len(partitions):

@@ -39,7 +39,7 @@ class Choice(NamedTuple):
     anyway: frozenset[str] = frozenset()
 
     def alike(self, some: EventLines) -> Any:
-        """Which of these lines: a mask, or nothing where it is none of them."""
+        """Returns which of these lines: a mask, or nothing where it is none of them."""
         event, found = some.template.same["event"], np.ones(len(some), np.bool_)
         if event in self.anyway:
             return found

@@ -328,7 +328,7 @@ class ClusterLogs:
             lines += sum(digest.lines for digest in digests)
 
     def accounts(self) -> tuple[list[BronzeFile], list[SilverCount], list[SilverQuarantine]]:
-        """Where the lines of each file went."""
+        """Returns where the lines of each file went."""
         files, counts, quarantine = [], list[SilverCount](), list[SilverQuarantine]()
         of_file: dict[str, list[tuple[int, StretchDigest, StretchContext]]] = defaultdict(list)
         for number, (digests, above) in enumerate(zip(self.digests, self.known.aboves, strict=True)):
@@ -364,7 +364,7 @@ class ClusterLogs:
         return self.shares.ask(kind, function, [given] * self.kinds[kind])
 
     def skew(self) -> list[SilverSkew]:
-        """How far each broker's clock was off, by the hour."""
+        """Returns how far each broker's clock was off, by the hour."""
         heard: dict[int, set[int]] = defaultdict(set)
         for digest in self._each_digest():
             for key, hours in digest.tallies.items():
@@ -396,7 +396,7 @@ class Conclusion(ClusterLogs):
         only: Collection[str] = tuple(GOLD),
         places_in: PlacesIn = lambda answers: (),
     ) -> Concluded:
-        """The tables that are asked for; the rest of `gold` is not there."""
+        """Returns the tables that are asked for; the rest of `gold` is not there."""
         skew = self.skew()
         known = self.known._replace(skew=skew)
         tallies = list(self._tallies(skew))
@@ -443,7 +443,7 @@ class Conclusion(ClusterLogs):
             yield Tally._make((*key, times, first[0], last_ms, Place(first[1], first[2])))
 
     def _voices(self, moments: Iterable[tuple[int, int]], skew: Sequence[SilverSkew]) -> dict[tuple[int, int], int]:
-        """When each broker was last heard before a moment, if it was."""
+        """Returns when each broker was last heard before a moment, if it was."""
         wanted = defaultdict[int, set[int]](set)
         for broker, moment in moments:
             wanted[broker].add(moment)

@@ -144,7 +144,7 @@ def kinds_for(shares: int) -> dict[str, int]:
 
 
 def is_counted(template: Template) -> bool:
-    """Whether no rule walks through such lines, so that their numbers do."""
+    """Returns whether no rule walks through such lines, so that their numbers do."""
     event = template.same["event"]
     if event == "replica_changed":
         move = (template.same.get("from_state"), template.same.get("to_state"))
@@ -427,7 +427,7 @@ class _Gatherer:
 
 
 def _is_of_all(values: Values) -> bool:
-    """Whether the cluster's facts, or a table that is about all of it, may rest on it."""
+    """Returns whether the cluster's facts, or a table that is about all of it, may rest on it."""
     event = values[EVENT]
     if event not in _OF_REQUESTS:
         return True

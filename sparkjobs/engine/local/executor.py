@@ -263,7 +263,7 @@ class WorkerProcesses(_ExecutorBase):
 
 
 def worker_count_for(size_bytes: int) -> int:
-    """How many are worth their start for so much to read."""
+    """Returns how many are worth their start for so much to read."""
     return (os.cpu_count() or 1) if size_bytes > SHARED_BYTES else 1
 
 

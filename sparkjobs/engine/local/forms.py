@@ -41,7 +41,7 @@ def alike(rows: Any) -> Any:
 
 
 def words_alike(words: Any) -> Any:
-    """The same of numbers of 8 bytes each, without taking them apart."""
+    """Returns the same of numbers of 8 bytes each, without taking them apart."""
     beyond = words ^ np.uint64(ord("0") * _EACH_BYTE)  # of digits 0 to 9
     more = ((beyond & np.uint64(0x7F * _EACH_BYTE)) + np.uint64(0x76 * _EACH_BYTE)) | beyond
     is_digit = (~more & np.uint64(0x80 * _EACH_BYTE)) >> np.uint64(7)
@@ -95,7 +95,7 @@ class Digits:
         self._rows, self.minutes, self.millis = self._rows[:, chosen], self.minutes[chosen], self.millis[chosen]
 
     def count(self, span: Span) -> int:
-        """How many stand there."""
+        """Returns how many stand there."""
         rows, _ = self._places.of_span[span]
         return int(rows.stop - rows.start)
 
@@ -113,7 +113,7 @@ class Digits:
 
 
 def mark_of(moment: str, message: bytes) -> int:
-    """The same of one line by itself."""
+    """Returns the same of one line by itself."""
     digits = "".join(letter for letter in moment[:23] if "0" <= letter <= "9")
     mark = int(digits or "0") * MIXING_FACTOR + _form_mark(message)
     for byte in message:
@@ -164,7 +164,7 @@ class Lines(Sequence[bytes]):
         return self.content[self.starts[place] : self.ends[place]]
 
     def rows(self, places: Any) -> Any:
-        """The bytes of lines of one length, one line below the other."""
+        """Returns the bytes of lines of one length, one line below the other."""
         starts = self.starts[places]
         size = int(self.ends[places[0]] - starts[0])
         at_every_byte = np.ndarray((len(self.buffer) - size + 1,), f"V{size}", self.buffer, 0, (1,))
@@ -265,7 +265,7 @@ def _of_one_form(places: Any, rows: Any) -> Iterator[tuple[Any, Any, bytes]]:
 
 
 def grouped(values: Any) -> list[Any]:
-    """Where the same one stands, in order."""
+    """Returns where the same one stands, in order."""
     order = np.argsort(values, kind="stable")
     ordered = values[order]
     parts: list[Any] = np.split(order, np.flatnonzero(ordered[1:] != ordered[:-1]) + 1)
@@ -319,7 +319,7 @@ class EventLines:
         return len(self.line_no)
 
     def has(self, name: str) -> bool:
-        """Whether they say that."""
+        """Returns whether they say that."""
         template = self.template
         return name in template.numbers or name in template.texts or template.same.get(name) is not None
 
@@ -337,7 +337,7 @@ class EventLines:
         return [content[place + start : place + end] for place in self._starts.tolist()]
 
     def whole(self) -> list[bytes]:
-        """The lines themselves; as those of one form they are as long as each other."""
+        """Returns the lines themselves; as those of one form they are as long as each other."""
         first = int(np.searchsorted(self._lines.starts, self._starts[0]))
         return self.parts((0, int(self._lines.ends[first] - self._starts[0])))
 

@@ -95,7 +95,7 @@ def event_ids(alike: EventLines, file: BronzeFile) -> Iterable[str]:
 
 @lru_cache(maxsize=4_096)
 def ints_in(part: bytes) -> tuple[int, ...] | None:
-    """A list of numbers; many lines have the same."""
+    """Returns a list of numbers; many lines have the same."""
     return ints_of(part.decode("ascii"))
 
 

@@ -89,7 +89,7 @@ def calls_by_number(
 
 
 def _told_by(columns: Any, brokers: Sequence[int]) -> Any:
-    """Where their lines stand about numbered requests of the kind that `receipts` is about."""
+    """Returns where their lines stand about numbered requests of the kind that `receipts` is about."""
     named = dict(zip(CALL_COLUMNS, columns, strict=True))
     is_told = (named["api"] == APIS.index(API)) & (named["call"] != CALLS.index("metadata_cached"))
     return np.flatnonzero(is_told & (named["correlation_id"] != NONE) & np.isin(named["broker"], brokers))

@@ -170,7 +170,7 @@ class SparkShares:
 
 
 def _raw_lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """Each line with the place of its file among the paths, and of its block."""
+    """Returns each line with the place of its file among the paths, and of its block."""
     places = [(uri_of(spark, path), number) for number, path in enumerate(paths)]
     lines = spark.read.text([literal(whole(path)) for path in paths], lineSep="\n").select(
         F.col("value").cast("binary"),

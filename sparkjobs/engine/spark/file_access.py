@@ -77,7 +77,7 @@ class RemoteFiles:
             return None
 
     def open(self, name: str) -> IO[bytes]:
-        """The content, not compressed. Raises OSError as a local file would."""
+        """Returns the content, not compressed. Raises OSError as a local file would."""
         path = self._jvm.org.apache.hadoop.fs.Path(name)
         try:
             stream = path.getFileSystem(self._conf).open(path)

@@ -41,7 +41,7 @@ class NotCachedError(Exception):
 
 
 def cache_path() -> Path:
-    """Where it is, or would be."""
+    """Returns where it is, or would be."""
     try:
         release = version("pyspark")
     except PackageNotFoundError:
@@ -135,7 +135,7 @@ class NoSparkError(Exception):
 
 
 def session_for(master: str | None = None, settings: dict[str, str] | None = None) -> SparkSession:
-    """The running session, or a new one."""
+    """Returns the running session, or a new one."""
     try:
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415
         from pyspark import SparkConf, SparkContext  # noqa: PLC0415
@@ -226,7 +226,7 @@ def _packed() -> str:
 
 
 def is_submitted() -> bool:
-    """Whether spark-submit started this process, and so chose the master."""
+    """Returns whether spark-submit started this process, and so chose the master."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 

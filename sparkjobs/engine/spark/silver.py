@@ -37,7 +37,7 @@ def cached(events: DataFrame) -> Iterator[DataFrame]:
 
 
 def collected(few: DataFrame) -> list[SilverEvent]:
-    """All of them."""
+    """Returns all of them."""
     return list(map(event_of, values_in(few.select(*READ))))
 
 
@@ -97,7 +97,7 @@ def _answers(events: DataFrame, function: Callable[[Iterable[SilverEvent]], Iter
 def voices_of(
     events: DataFrame, wanted: Mapping[str, Iterable[tuple[int, int]]]
 ) -> dict[str, dict[tuple[int, int], int]]:
-    """When each broker was last heard before each moment that matters: the moments cut its lines into pieces.
+    """Returns when each broker was last heard before each moment that matters: the moments cut its lines into pieces.
 
     `wanted`: of each cluster brokers and moments, each once.
     """

@@ -141,7 +141,7 @@ class Stream:
         return file
 
     def staged(self, numbers: Iterable[int] | None = None) -> DataFrame:
-        """The lines of these batches, or of all so far."""
+        """Returns the lines of these batches, or of all so far."""
         wanted = None if numbers is None else set(numbers)
         staged = _numbers_in(self._out / "staged", _BATCH)
         taken = [path for number, path in sorted(staged.items()) if wanted is None or number in wanted]

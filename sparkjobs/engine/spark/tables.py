@@ -91,7 +91,7 @@ class EventColumns:
         self._heads |= heads
 
     def events(self) -> Any:
-        """A table of `SCHEMA`."""
+        """Returns a table of `SCHEMA`."""
         one_by_one = batch_of(SilverEvent, self._events).select(SCHEMA.names)
         table = pa.Table.from_batches([*self._alike, one_by_one], SCHEMA)
         line_nos = table["line_no"].to_numpy()
@@ -103,7 +103,7 @@ class EventColumns:
         return _with(table, "line_no", line_nos + self._above) if self._above else table
 
     def others(self) -> Any:
-        """A table of quarantine."""
+        """Returns a table of quarantine."""
         return pa.Table.from_batches([batch_of(SilverQuarantine, self._others)])
 
 
@@ -267,7 +267,7 @@ def ingest(spark: SparkSession, files: Sequence[BronzeFile], staging: Path) -> S
 
 
 def as_said(staged: DataFrame) -> DataFrame:
-    """The events, with all columns of silver; no clock is corrected yet."""
+    """Returns the events, with all columns of silver; no clock is corrected yet."""
     derived = {
         "dt": F.date_format(F.timestamp_millis("ts_utc"), "yyyy-MM-dd"),
         "ts_adj": F.col("ts_utc"),
