@@ -267,19 +267,19 @@ class Recorder:
         """Without the paths of this machine."""
         for log in self.folder.glob("broker*/*.log"):
             content = log.read_bytes().replace(bytes(self.work), b"/var/lib/kafka").replace(bytes(ROOT), b"/opt")
-            _compress(log.with_name(f"{log.name}.gz"), content)
+            compress(log.with_name(f"{log.name}.gz"), content)
             log.unlink()
-        lines = map(_line_of, history(self.zookeeper.data_dir))
-        _compress(self.folder / "zookeeper.jsonl.gz", "".join(f"{json.dumps(line)}\n" for line in lines).encode())
+        lines = map(line_of, history(self.zookeeper.data_dir))
+        compress(self.folder / "zookeeper.jsonl.gz", "".join(f"{json.dumps(line)}\n" for line in lines).encode())
         timeline = "".join(f"{json.dumps(one)}\n" for one in self.timeline)
         (self.folder / "timeline.jsonl").write_text(timeline, encoding="utf-8")
 
 
-def _compress(path: Path, content: bytes) -> None:
+def compress(path: Path, content: bytes) -> None:
     path.write_bytes(gzip.compress(content, 9, mtime=0))
 
 
-def _line_of(one: Operation) -> dict[str, Any]:
+def line_of(one: Operation) -> dict[str, Any]:
     """As `tests.recordings.Write` reads it."""
     line: dict[str, Any] = {"zxid": one.zxid, "at_ms": one.at_ms, "session": hex(one.session), "op": one.kind}
     if one.path is not None:
