@@ -74,6 +74,8 @@ async def test_on_a_phone_nothing_sticks_out(page: str) -> None:
         await opened(visit, page)
         await visit.picture("report-phone", is_whole=False)
         assert await visit.page.evaluate("document.documentElement.scrollWidth") <= 390
+        for told in ("#findings", "#timeline"):  # nor is a sentence cut: there is nothing to scroll sideways to
+            assert await visit.page.locator(f"{told} .wide").evaluate("one => one.scrollWidth - one.clientWidth") == 0
 
 
 async def test_on_paper_it_is_all_there_without_its_buttons(page: str) -> None:
