@@ -41,6 +41,7 @@ class Row(msgspec.Struct, frozen=True):
     cpu_s: float
     klines_cpu_s: float
     peak_mb: float | None = None
+    driver_mb: float | None = None
 
 
 class Bench:
@@ -62,7 +63,8 @@ class Bench:
         """A command, from its start to its end; the short ones without anybody looking at them."""
         run = process.run_unwatched if "local" in words else process.run
         spent = run((*KLAMM, *words))
-        return msgspec.structs.replace(self.row(part, what, Took(spent.s, spent.cpu_s), times), peak_mb=spent.peak_mb)
+        row = self.row(part, what, Took(spent.s, spent.cpu_s), times)
+        return msgspec.structs.replace(row, peak_mb=spent.peak_mb, driver_mb=spent.driver_mb)
 
     def windows(self) -> Iterator[Row]:
         """How many windows without a leader, and how long: every engine answers the same."""
@@ -120,14 +122,11 @@ class Bench:
         for engine in ("local", "spark"):
             words = ("report", logs, "--engine", engine, "--out", f"{out}/{engine}")
             yield self.of_command("klamm report", f"{engine} engine, cold", *words)
-        digests = {(self._out / engine / "digest.txt").read_text() for engine in ("local", "spark")}
-        assert len(digests) == 1, "the engines do not agree"
+        self._agree(self._out)
 
     def memory(self) -> Iterator[Row]:
         """Many times the input in the same memory."""
-        for day in range(self.times):
-            another_day(self.folder, self._large / str(day), day)
-        for what, folder, times in (("once", self.folder, 1), (f"{self.times} times", self._large, self.times)):
+        for what, folder, times in self._once_and_more():
             out = f"{self._out}/{times}"
             verdict = (
                 "logs",
@@ -144,8 +143,34 @@ class Bench:
             ingest = ("logs", "ingest", str(folder), "--out", f"{out}/tables")
             yield self.of_command("klamm logs ingest", f"Spark, the input {what}", *ingest, times=times)
 
+    def growth(self) -> Iterator[Row]:
+        """The report of many times the input, by both executors."""
+        for what, folder, times in self._once_and_more():
+            out = f"{self._out}/{times}"
+            for engine in ("spark", "local"):
+                words = ("report", str(folder), "--engine", engine, "--out", f"{out}/{engine}")
+                yield self.of_command("klamm report", f"{engine} engine, the input {what}", *words, times=times)
+            self._agree(Path(out))
 
-PARTS: Final = {"windows": Bench.windows, "parse": Bench.parse, "report": Bench.report, "memory": Bench.memory}
+    def _once_and_more(self) -> Iterator[tuple[str, Path, int]]:
+        yield "once", self.folder, 1
+        if not self._large.exists():
+            for day in range(self.times):
+                another_day(self.folder, self._large / str(day), day)
+        yield f"{self.times} times", self._large, self.times
+
+    def _agree(self, out: Path) -> None:
+        digests = {(out / engine / "digest.txt").read_text() for engine in ("local", "spark")}
+        assert len(digests) == 1, "the engines do not agree"
+
+
+PARTS: Final = {
+    "windows": Bench.windows,
+    "parse": Bench.parse,
+    "report": Bench.report,
+    "growth": Bench.growth,
+    "memory": Bench.memory,
+}
 
 
 def timed(question: Callable[[], Any]) -> tuple[Took, Any]:
@@ -174,8 +199,8 @@ def main() -> None:
         sys.stderr.write(f"{given.lines:,} lines, {size_mb:,.0f} MB, {bench.outages:,} outages\n")
         if given.output == "table":
             sys.stdout.write(
-                "| Question | By | s | klines/s | CPU s | klines/CPU s | of the loop's CPU | MB |\n"
-                "|---|---|---|---|---|---|---|---|\n"
+                "| Question | By | s | klines/s | CPU s | klines/CPU s | of the loop's CPU | MB | of the driver |\n"
+                "|---|---|---|---|---|---|---|---|---|\n"
             )
         for part in given.parts or PARTS:
             for row in PARTS[part](bench):
@@ -188,9 +213,9 @@ def main() -> None:
 
 
 def _as_line(row: Row) -> str:
-    peak = "" if row.peak_mb is None else f"{row.peak_mb:,.0f}"
+    peak, driver = ("" if size is None else f"{size:,.0f}" for size in (row.peak_mb, row.driver_mb))
     clock = f"{row.s:.2f} | {row.klines_s:,.0f} | {row.cpu_s:.2f} | {row.klines_cpu_s:,.0f}"
-    return f"| {row.part} | {row.what} | {clock} | {row.ratio:.1f} | {peak} |"
+    return f"| {row.part} | {row.what} | {clock} | {row.ratio:.1f} | {peak} | {driver} |"
 
 
 if __name__ == "__main__":

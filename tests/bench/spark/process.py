@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -20,11 +21,13 @@ _CPU_LOOKS: Final = 5  # the CPU time is looked at as much more seldom
 
 class Spent(NamedTuple):
     """`cpu_s`: of the process and its descendants, which says more than the clock on a machine that is busy. `peak_mb`:
-    resident, of all of them together, at the worst moment that was seen; shared memory counts once."""
+    resident, of all of them together, at the worst moment that was seen; shared memory counts once. `driver_mb`: the
+    same of the process and its JVM, without Python's workers."""
 
     s: float
     cpu_s: float
     peak_mb: float
+    driver_mb: float
 
 
 def run_unwatched(command: Sequence[str]) -> Spent:
@@ -32,21 +35,23 @@ def run_unwatched(command: Sequence[str]) -> Spent:
     start, cpu_s = time.perf_counter(), children_cpu_s()
     subprocess.run(command, capture_output=True, check=True)
     took_s, cpu_s = time.perf_counter() - start, children_cpu_s() - cpu_s
-    return Spent(took_s, cpu_s, run(command).peak_mb)
+    return run(command)._replace(s=took_s, cpu_s=cpu_s)
 
 
 def run(command: Sequence[str]) -> Spent:
     """Raises CalledProcessError when it fails."""
-    start, cpu_s, peak_kb, ended = time.perf_counter(), children_cpu_s(), 0, threading.Event()
+    start, cpu_s, ended = time.perf_counter(), children_cpu_s(), threading.Event()
+    peak_kb = driver_kb = 0
     seen_s = 0.0  # a JVM that its parent does not wait for is not among the children that ended
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
 
         def look() -> None:
-            nonlocal peak_kb, seen_s
+            nonlocal peak_kb, driver_kb, seen_s
             for number in itertools.count():
                 if ended.wait(_LOOK_EVERY_S):
                     return
-                peak_kb = max(peak_kb, _resident_kb(process.pid))
+                all_kb, own_kb = _resident_kb(process.pid)
+                peak_kb, driver_kb = max(peak_kb, all_kb), max(driver_kb, own_kb)
                 if number % _CPU_LOOKS == 0:
                     seen_s = max(seen_s, family_cpu_s(process.pid))
 
@@ -58,7 +63,7 @@ def run(command: Sequence[str]) -> Spent:
         looking.join()
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command, said, complaint)
-    return Spent(took_s, max(children_cpu_s() - cpu_s, seen_s), peak_kb / 1_024)
+    return Spent(took_s, max(children_cpu_s() - cpu_s, seen_s), peak_kb / 1_024, driver_kb / 1_024)
 
 
 def children_cpu_s() -> float:
@@ -80,15 +85,19 @@ def family_cpu_s(root: int) -> float:
     return sum(spent for pid, spent in ticks.items() if _descends(pid, root, parents)) / os.sysconf("SC_CLK_TCK")
 
 
-def _resident_kb(root: int) -> int:
-    """Of all of them; shared memory counts once. A process that ends while it is looked at counts no more."""
-    parents, total = dict[int, int](), 0
+def _resident_kb(root: int) -> tuple[int, int]:
+    """Of all of them, and of the process and its JVM; shared memory counts once. A process that ends while it is looked
+    at counts no more."""
+    parents, names = dict[int, int](), dict[int, str]()
+    total = drivers = 0
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
         except (FileNotFoundError, ProcessLookupError):
             continue
         parents[int(folder.name)] = int(fields[1])
+        with suppress(FileNotFoundError, ProcessLookupError):
+            names[int(folder.name)] = (folder / "comm").read_text().strip()
     for pid in parents:
         if _descends(pid, root, parents):
             try:
@@ -96,8 +105,10 @@ def _resident_kb(root: int) -> int:
             except (FileNotFoundError, ProcessLookupError, PermissionError):
                 continue
             found = _SHARE.search(shares)
-            total += 0 if found is None else int(found[1])  # one that has ended has none
-    return total
+            size = 0 if found is None else int(found[1])  # one that has ended has none
+            total += size
+            drivers += size if pid == root or names.get(pid) == "java" else 0
+    return total, drivers
 
 
 def _descends(pid: int, root: int, parents: dict[int, int]) -> bool:
