@@ -8,6 +8,7 @@ in FOLDER are the logs of each broker, every write of ZooKeeper, and the times o
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import subprocess
@@ -21,6 +22,7 @@ from brokerstub.lab import remote
 from brokerstub.lab.bodies import Order
 from brokerstub.lab.ports import free_port
 from sparkjobs.records.zookeeper_files import history
+from tests.faults.chaos.target_cluster import elapse
 from tests.lab_support import free_port_base
 from tests.real_brokers.record import compress, line_of
 
@@ -28,6 +30,11 @@ SESSION_MS: Final = 4_000
 AWAY_S: Final = 8.0
 CALM_S: Final = 2.0
 _KLAMM: Final = (sys.executable, "-c", "from controller.cli import main; main()")
+
+
+def _let_pass(seconds: float) -> None:
+    """Real time: the length of a fault."""
+    asyncio.run(elapse(seconds))
 
 
 class Recorder:
@@ -66,51 +73,51 @@ class Recorder:
         """A broker, then the controller: killed, frozen for longer than its session, stopped; a topic deleted."""
         for away in (self._kill, self._freeze, self._stop):
             for is_controller in (False, True):
-                time.sleep(CALM_S)
+                _let_pass(CALM_S)
                 seat = self._seat()
                 away(seat if is_controller else min({*range(1, self.brokers + 1)} - {seat}))
                 self._healthy()
-        time.sleep(CALM_S)
+        _let_pass(CALM_S)
         self._delete("pay_0.x")
 
     def _cuts(self) -> None:
         """A broker, then the controller, cut off from ZooKeeper; two brokers dead at once, then the controller and
         another, so that some partitions lose all their replicas."""
         for is_controller in (False, True):
-            time.sleep(CALM_S)
+            _let_pass(CALM_S)
             seat = self._seat()
             broker = seat if is_controller else min({*range(1, self.brokers + 1)} - {seat})
             self._note("cut", broker=broker)
             self._order("cut", broker)
-            time.sleep(AWAY_S)
+            _let_pass(AWAY_S)
             self._note("heal", broker=broker)
             self._order("heal", broker)
             self._healthy()
-        time.sleep(CALM_S)
+        _let_pass(CALM_S)
         seat = self._seat()
         one, other = sorted({*range(1, self.brokers + 1)} - {seat})[:2]
         self._die(one)
-        time.sleep(CALM_S)
+        _let_pass(CALM_S)
         self._die(other)
-        time.sleep(AWAY_S)
+        _let_pass(AWAY_S)
         self._start(other)
-        time.sleep(AWAY_S / 2)
+        _let_pass(AWAY_S / 2)
         self._start(one)
         self._healthy()
-        time.sleep(CALM_S)
+        _let_pass(CALM_S)
         seat = self._seat()
         self._die(seat)
         self._die(min({*range(1, self.brokers + 1)} - {seat}))
-        time.sleep(AWAY_S)
+        _let_pass(AWAY_S)
         for broker in sorted(self.dead):
             self._start(broker)
         self._healthy()
-        time.sleep(CALM_S)
+        _let_pass(CALM_S)
 
     def _moves(self) -> None:
         """Replicas moved while a broker dies; a topic grown; one deleted while a broker is away; a broker drained; an
         unclean election."""
-        time.sleep(CALM_S)
+        _let_pass(CALM_S)
         seat = self._seat()
         away = max({*range(1, self.brokers + 1)} - {seat})
         moved = {number: [1 + (number + place) % self.brokers for place in range(3)] for number in range(6)}
@@ -122,17 +129,17 @@ class Recorder:
         self._klamm("wait", "--for", "no-reassignments", "--timeout", "60s")
         self._note("grow", topic="single", to=6)
         self._klamm("topics", "grow", "single", "--partitions", "6")
-        time.sleep(CALM_S)
+        _let_pass(CALM_S)
         self._die(away)
-        time.sleep(AWAY_S)
+        _let_pass(AWAY_S)
         self._delete("pay_0.x")
-        time.sleep(CALM_S)
+        _let_pass(CALM_S)
         self._start(away)
         self._healthy()
-        time.sleep(CALM_S)
+        _let_pass(CALM_S)
         self._note("drain", broker=away)
         self._klamm("drain", str(away))
-        time.sleep(CALM_S)
+        _let_pass(CALM_S)
         self._klamm("undrain", str(away))
         seat = self._seat()
         pair = sorted({*range(1, self.brokers + 1)} - {seat})[:2]
@@ -140,23 +147,23 @@ class Recorder:
         replicas = ":".join(map(str, pair))
         self._klamm("topics", "create", "pair", "--assignment", f"{replicas},{replicas}")
         self._healthy()
-        time.sleep(CALM_S)
+        _let_pass(CALM_S)
         self._die(pair[1])
-        time.sleep(AWAY_S)
+        _let_pass(AWAY_S)
         self._die(pair[0])
-        time.sleep(AWAY_S)
+        _let_pass(AWAY_S)
         self._start(pair[1])
-        time.sleep(CALM_S)
+        _let_pass(CALM_S)
         self._note("elect_unclean", topic="pair")
         self._klamm("elect", "--type", "unclean", "--topic", "pair", "--partition", "0")
-        time.sleep(CALM_S)
+        _let_pass(CALM_S)
         self._start(pair[0])
         self._healthy()
-        time.sleep(CALM_S)
+        _let_pass(CALM_S)
 
     def _kill(self, broker: int) -> None:
         self._die(broker)
-        time.sleep(AWAY_S)
+        _let_pass(AWAY_S)
         self._start(broker)
 
     def _die(self, broker: int) -> None:
@@ -167,16 +174,16 @@ class Recorder:
     def _freeze(self, broker: int) -> None:
         self._note("freeze", broker=broker)
         self._order("freeze", broker)
-        time.sleep(AWAY_S)
+        _let_pass(AWAY_S)
         self._note("thaw", broker=broker)
         self._order("thaw", broker)
-        time.sleep(CALM_S)  # it may still be registered as before
+        _let_pass(CALM_S)  # it may still be registered as before
 
     def _stop(self, broker: int) -> None:
         self._note("stop", broker=broker)
         self._order("stop", broker)
         self._note("stopped", broker=broker)
-        time.sleep(AWAY_S / 2)
+        _let_pass(AWAY_S / 2)
         self._start(broker)
 
     def _start(self, broker: int) -> None:
@@ -187,7 +194,7 @@ class Recorder:
     def _delete(self, name: str) -> None:
         self._note("delete", topic=name)
         self._klamm("topics", "delete", name)
-        time.sleep(CALM_S)
+        _let_pass(CALM_S)
 
     def _seat(self) -> int:
         """The broker that is the controller."""
