@@ -117,7 +117,7 @@ simulate: $(INSTALLED) ## random schedules of faults in virtual time: SEEDS=1000
 	$(if $(HOSTILE),--hostile) $(if $(RECORDS),--records)
 
 # SEED=7: its rounds are 7.1, 7.2, ...; SEED=7.2: that round again; SPEC=1: held against the specification, too;
-# RECORDS=1: brokers keep records, and librdkafka's producer and consumer rely on them; HOSTILE=1: as above
+# RECORDS=1: brokers keep records, and librdkafka, Kafka's Java client and franz-go rely on them; HOSTILE=1: as above
 chaos: $(INSTALLED) java ## random faults on real processes and a real ZooKeeper, judged: MINUTES=5 SEED=
 	@$(BIN)/python -m tests.faults.chaos --minutes $${MINUTES:-5} $${SEED:+--seed $$SEED} $${SPEC:+--spec} \
 		$${RECORDS:+--records} $${HOSTILE:+--hostile}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
+import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +18,7 @@ from controller.core.events import Event
 from controller.wire import bodies
 from tests.faults.chaos import __main__ as command
 from tests.faults.chaos.clients import ForeignClients
+from tests.faults.chaos.foreign import ForeignProducer, Program
 from tests.faults.chaos.harms import HARMS
 from tests.faults.chaos.player import request_for
 from tests.faults.chaos.pulse import late_in
@@ -25,11 +28,12 @@ from tests.faults.chaos.steps import STEPS
 from tests.faults.chaos.tool import HANDS, READERS, refusal_of
 from tests.faults.chaos.traces import leaks_in, unaudited
 from tests.faults.checker.history import Call, Commit, History, Write
-from tests.faults.checker.records import Copy, Kept, records_in, sent_anew
+from tests.faults.checker.records import Copy, Kept, Records, records_in, sent_anew
 from tests.faults.checker.verdict import Finding, report
 from tests.faults.hostile import DELETE_EPOCH, HOSTILE, SPOIL_EPOCH
 from tests.faults.operations import OPERATIONS
 from tests.records.support import a_batch
+from tests.waiting import until
 
 
 def test_the_same_seed_draws_the_same_schedule_and_another_does_not() -> None:
@@ -222,3 +226,49 @@ def test_the_exit_code_tells_clean_found_and_void() -> None:
     assert "rounds        4, 1 do not count 1.4" in said
     assert "found         1.4" in said
     assert "kill                               F1          12       0" in said
+
+
+#: a program as `chaos/foreign.py` starts it: its behaviour, then servers, topic, name and partitions
+SCRIPT = """
+import sys
+behaviour, _, _, name, partitions = sys.argv[1:]
+for number in range(1, 4):
+    print("sent", number, flush=True)
+    if behaviour == "deaf":
+        continue
+    print("acknowledged", number % int(partitions), number, number, flush=True)
+if behaviour == "mortal":
+    sys.exit("it has had enough")
+sys.stdin.read()
+if behaviour == "deaf":
+    import time
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "lives", "bugs"),
+    [
+        ("good", 1, []),
+        ("mortal", 2, []),
+        ("deaf", 1, ["no rest: 3 records of a script were not answered 0.1 s after healing: "]),
+    ],
+)
+async def test_a_producer_that_is_a_process_says_what_it_sent_and_what_was_acknowledged(
+    behaviour: str, lives: int, bugs: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    program = Program("x", "a script", (sys.executable, str(tmp_path / "script.py"), behaviour))
+    evidence, is_over = Records(), threading.Event()
+    one = ForeignProducer(program, "host:1", ("ledger", "T"), 2, evidence)
+    running = asyncio.ensure_future(asyncio.to_thread(one.run, is_over, 0.1))
+    await until(lambda: len(evidence.sent) >= 3 * lives, "each life has said what it sent")
+    is_over.set()
+    await running
+    assert one.bugs == bugs
+    sent = [f"x{life} {number}" for life in range(1, lives + 1) for number in (1, 2, 3)]
+    assert [sent.name for sent in evidence.sent][: len(sent)] == sent
+    acknowledged = [] if behaviour == "deaf" else sent
+    assert [(said.name, said.key, said.offset) for said in evidence.relied][: len(sent)] == [
+        (name, ("T", int(name[-1]) % 2), int(name[-1])) for name in acknowledged
+    ]

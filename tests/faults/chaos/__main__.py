@@ -20,6 +20,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from tests.faults.chaos.foreign import Program, named, programs_here
 from tests.faults.chaos.harms import HARMS
 from tests.faults.chaos.round import Outcome, play
 from tests.faults.chaos.schedule import FIRE_S, Schedule, schedule_for
@@ -53,8 +54,12 @@ def main(arguments: list[str]) -> int:
         say(*lines_of(_schedule(name, options)))
         return CLEAN
     say(f"seed {seed}: {options.minutes:g} minutes, {options.fire:g} s of fire in each round")
+    programs: list[Program] = []
+    if options.records:
+        programs, missing = programs_here(options.folder)
+        say(*named(programs, missing))
     followed: Counter[str] | None = Counter() if options.spec else None
-    outcomes = list(_played(seed, options, followed))
+    outcomes = list(_played(seed, options, followed, programs))
     say("", *summary_of(outcomes, seed))
     if followed is not None:
         say(f"specification {followed['traces']} traces, {followed['steps']:,} steps, {followed['rejected']} rejected")
@@ -72,14 +77,16 @@ def exit_code_of(outcomes: list[Outcome]) -> int:
     return CLEAN if counted >= COUNTED_MIN * len(outcomes) else VOID
 
 
-def _played(seed: str, options: argparse.Namespace, followed: Counter[str] | None) -> Iterator[Outcome]:
+def _played(
+    seed: str, options: argparse.Namespace, followed: Counter[str] | None, programs: list[Program]
+) -> Iterator[Outcome]:
     end, number, counted = time.monotonic() + options.minutes * 60, 1, 0
     while True:
         name = seed if "." in seed else f"{seed}.{number}"
         room = options.folder / name
         shutil.rmtree(room, ignore_errors=True)
         room.mkdir(parents=True)
-        outcome = asyncio.run(play(_schedule(name, options), room))
+        outcome = asyncio.run(play(_schedule(name, options), room, programs))
         if followed is not None:
             outcome = outcome._replace(findings=[*outcome.findings, *_unspecified(outcome, followed, room)])
         say(row_of(outcome))

@@ -11,13 +11,14 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from brokerstub.logs import FOLDER
+from tests.faults.chaos.foreign import ForeignProducer, Program
 from tests.faults.checker.records import Copy, Kept, LogKey, Records, Relied, Sent, records_in
 from tests.integration.cluster import Broker
 
@@ -41,19 +42,22 @@ NOBODY: Final = 0
 class ForeignClients:
     """A producer and a consumer, each in a thread of its own. `start` once, `finish` when all is healed."""
 
-    def __init__(self, servers: str, topic_id: str) -> None:
+    def __init__(self, servers: str, topic_id: str, programs: Sequence[Program] = ()) -> None:
         self.evidence = Records()
         self.bugs: list[str] = []
         self._servers = servers
         self._topic_id = topic_id
         self._is_over = threading.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        key = TOPIC, topic_id
+        self._others = [ForeignProducer(one, servers, key, PARTITIONS, self.evidence) for one in programs]
         #: offset and name of each record of each partition, and where it ended, as a consumer read them in the end
         self._read: dict[int, list[tuple[int, str]]] = {}
         self._ends: dict[int, int] = {}
 
     def start(self, group: asyncio.TaskGroup) -> None:
         self._tasks = [group.create_task(asyncio.to_thread(run)) for run in (self._write, self._read_on)]
+        self._tasks += [group.create_task(asyncio.to_thread(one.run, self._is_over, END_S)) for one in self._others]
 
     def stop(self) -> None:
         """Begin nothing more, however the round ends: the threads end only by themselves."""
@@ -63,6 +67,7 @@ class ForeignClients:
         """Wait until every request has its answer."""
         self.stop()
         await asyncio.gather(*self._tasks)
+        self.bugs += [bug for one in self._others for bug in one.bugs]
 
     async def read_all(self) -> None:
         """From the beginning, once more, at rest."""

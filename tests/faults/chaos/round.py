@@ -11,7 +11,7 @@ import asyncio
 import os
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from random import Random
@@ -23,6 +23,7 @@ from brokerstub.lab.zookeeper import Ensemble, ZooKeeperError, ZooKeeperServer
 from controller.core.events import CreateTopicAsked, UndrainAsked
 from controller.security.secrets import API_TOKEN, RPC_SECRET
 from tests.faults.chaos.clients import PARTITIONS, TOPIC, ForeignClients
+from tests.faults.chaos.foreign import Program
 from tests.faults.chaos.harms import HARMS, fall
 from tests.faults.chaos.player import RealPlayer
 from tests.faults.chaos.pulse import Pulse
@@ -72,8 +73,11 @@ class Outcome(NamedTuple):
 class Round:
     """Plays a schedule on a cluster."""
 
-    def __init__(self, schedule: Schedule, cluster: Cluster, servers: list[ZooKeeperServer]) -> None:
+    def __init__(
+        self, schedule: Schedule, cluster: Cluster, servers: list[ZooKeeperServer], programs: Sequence[Program] = ()
+    ) -> None:
         self.schedule = schedule
+        self.programs = programs
         self.field = Field(cluster, servers)
         self.player = RealPlayer(self.field)
         self.pulse = Pulse(self.field)
@@ -135,7 +139,7 @@ class Round:
         data, _ = await self.field.cluster.zookeeper("get", f"/brokers/topics/{TOPIC}")
         servers = self.field.cluster.settings.bootstrap_servers
         assert servers is not None, "its brokers keep records"
-        return ForeignClients(servers, json_of(data)["topic_id"])
+        return ForeignClients(servers, json_of(data)["topic_id"], self.programs)
 
     async def _warm_up(self) -> None:
         """Load alone, for a while and until enough of it was done."""
@@ -273,13 +277,13 @@ def _secrets(schedule: Schedule) -> Iterator[None]:
             del os.environ[name]
 
 
-async def play(schedule: Schedule, folder: Path) -> Outcome:
-    """A cluster from nothing to its verdict."""
+async def play(schedule: Schedule, folder: Path, programs: Sequence[Program] = ()) -> Outcome:
+    """A cluster from nothing to its verdict. `programs`: producers beside librdkafka, where brokers keep records."""
     with _secrets(schedule):
-        return await _play(schedule, folder)
+        return await _play(schedule, folder, programs)
 
 
-async def _play(schedule: Schedule, folder: Path) -> Outcome:
+async def _play(schedule: Schedule, folder: Path, programs: Sequence[Program]) -> Outcome:
     begun = time.monotonic()
     async with _zookeeper(schedule.servers, folder / "zookeeper") as servers:
         properties = {**PROPERTIES, "auto.leader.rebalance.enable": str(schedule.balances).lower()}
@@ -288,7 +292,7 @@ async def _play(schedule: Schedule, folder: Path) -> Outcome:
         try:
             await cluster.open()
             await cluster.start()
-            played = Round(schedule, cluster, servers)
+            played = Round(schedule, cluster, servers, programs)
             if schedule.is_hostile:
                 await log_in(played.field)
             end = await played.play()

@@ -2,6 +2,7 @@
 //
 // main SERVERS TOPIC write FROM COUNT: an idempotent producer with acks=all; prints "PARTITION OFFSET NUMBER" for each
 // record that was acknowledged. main SERVERS TOPIC read COUNT: all partitions from the beginning; prints the same.
+// main ledger SERVERS TOPIC NAME PARTITIONS: writes until its input ends (ledger.go).
 package main
 
 import (
@@ -25,6 +26,13 @@ func main() {
 }
 
 func run(words []string) error {
+	if words[0] == "ledger" {
+		partitions, err := strconv.Atoi(words[4])
+		if err != nil {
+			return err
+		}
+		return ledger(kgo.SeedBrokers(strings.Split(words[1], ",")...), words[2], words[3], partitions)
+	}
 	numbers := make([]int, 0, 2)
 	for _, word := range words[3:] {
 		number, err := strconv.Atoi(word)
