@@ -16,6 +16,7 @@ from controller.core.changes.cluster import (
     StateDecided,
     SubjectParked,
 )
+from controller.core.changes.duties import BrokerNoted
 from controller.core.decide.brokers import RegistrationChanges, registration_changes
 from controller.core.events import StatesSeen
 from controller.core.formats import encode_state
@@ -104,7 +105,8 @@ def test_a_broker_that_joins_is_live_and_leads_partitions_that_waited_for_it() -
             StateDecided(
                 "orders", 0, a_leadership(1, [1], 5), P.OFFLINE, P.ONLINE, "brokers joined 1", Cause.BROKER_JOINED
             ),
-        ]
+        ],
+        [BrokerNoted(a_broker(1))],
     ]
 
 
@@ -132,7 +134,8 @@ def test_a_bounce_is_seen_by_the_registration_and_moves_the_leadership() -> None
             StateDecided(
                 "orders", 1, a_leadership(2, [2], 1), P.ONLINE, P.ONLINE, "brokers bounced 1", Cause.BROKER_BOUNCED
             ),
-        ]
+        ],
+        [BrokerNoted(again)],
     ]
 
 
@@ -169,13 +172,13 @@ def test_everybody_bounced_and_everybody_with_a_candidate_leads() -> None:
 def test_a_changed_registration_moves_no_leadership() -> None:
     cluster = a_cluster(orders=[[1, 2]])
     changed = a_broker(1, port=9999)
-    assert steps_of(cluster, brokers_seen(changed, 2, 3)) == [[BrokerChanged(changed)]]
+    assert steps_of(cluster, brokers_seen(changed, 2, 3)) == [[BrokerChanged(changed)], [BrokerNoted(changed)]]
 
 
 def test_going_joining_bouncing_and_changing_are_one_decision() -> None:
     cluster = a_cluster(orders=[[1, 2, 3, 4]], states={"orders-0": a_leadership(1, [1, 2, 3])})
     seen = brokers_seen(a_broker(2, epoch=99), a_broker(3, port=9), 4)
-    [step] = steps_of(cluster, seen)
+    [step, noted] = steps_of(cluster, seen)
     assert [type(one).__name__ for one in step] == [
         "BrokerGone",
         "BrokerGone",
@@ -187,6 +190,7 @@ def test_going_joining_bouncing_and_changing_are_one_decision() -> None:
     assert isinstance(step[-1], StateDecided)
     assert step[-1].state == a_leadership(3, [3], 1)
     assert step[-1].reason == "brokers gone 1; bounced 2; joined 4; changed 3"
+    assert noted == [BrokerNoted(one) for one in (a_broker(4), a_broker(2, epoch=99), a_broker(3, port=9))]
 
 
 def test_belief_after_a_broker_went_remembers_its_registration() -> None:

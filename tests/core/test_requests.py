@@ -60,7 +60,8 @@ def test_metadata_is_told_again_where_only_the_offline_replicas_changed() -> Non
 def test_a_broker_that_joins_is_told_everything_and_the_others_the_changes() -> None:
     states = {"orders-0": a_leadership(1, [1]), "orders-1": a_leadership(NO_LEADER, [2], 3)}
     cluster = a_cluster(orders=[[1, 2], [2, 1], [3, 1], [2]], live=(1, 3), states={**states, "orders-3": None})
-    [telling] = settle(cluster, brokers_seen(1, 2, 3)).tellings
+    [telling, noted] = settle(cluster, brokers_seen(1, 2, 3)).tellings
+    assert noted.is_empty
     assert telling.joined == [a_broker(2)]
     assert names(telling.everything) == {"orders-0", "orders-1", "orders-2", "orders-3"}
     assert names(telling.metadata) == {"orders-0", "orders-1", "orders-3"}
@@ -70,7 +71,7 @@ def test_a_broker_that_joins_is_told_everything_and_the_others_the_changes() -> 
 
 def test_a_bounced_broker_is_over_and_joins_in_one_telling() -> None:
     cluster = a_cluster(orders=[[1, 2]])
-    [telling] = settle(cluster, brokers_seen(a_broker(1, epoch=99), 2, 3)).tellings
+    [telling, _] = settle(cluster, brokers_seen(a_broker(1, epoch=99), 2, 3)).tellings
     assert (telling.gone, telling.joined) == ([(1, 11)], [a_broker(1, epoch=99)])
     assert names(telling.everything) == {"orders-0"}
     assert led(telling) == {2: {"orders-0"}}
@@ -78,7 +79,7 @@ def test_a_bounced_broker_is_over_and_joins_in_one_telling() -> None:
 
 def test_a_changed_registration_is_told_to_all_without_partitions() -> None:
     cluster = a_cluster(orders=[[1, 2]])
-    [telling] = settle(cluster, brokers_seen(a_broker(1, port=9), 2, 3)).tellings
+    [telling, _] = settle(cluster, brokers_seen(a_broker(1, port=9), 2, 3)).tellings
     assert (telling.brokers_changed, telling.metadata, telling.joined, telling.gone) == (True, {}, [], [])
 
 
@@ -117,7 +118,7 @@ def test_a_partition_led_before_is_new_on_no_broker() -> None:
 
 def test_a_partition_first_led_because_its_broker_joined_is_new_there() -> None:
     cluster = a_cluster(orders=[[1]], live=(2,), states={"orders-0": None})
-    [telling] = settle(cluster, brokers_seen(1, 2)).tellings
+    [telling, _] = settle(cluster, brokers_seen(1, 2)).tellings
     assert telling.new_replicas == {(ORDERS[1], 0, 1)}
 
 
