@@ -35,11 +35,13 @@ from controller.core.changes.cluster import (
 )
 from controller.core.changes.duties import OperatorErrorReported, TopicErased
 from controller.core.decide.broker_refusals import read_first
+from controller.core.decide.configs import is_known
 from controller.core.decide.dispatch import decide
 from controller.core.decide.reassignment import due_after
 from controller.core.decide.refused_writes import answers_for
 from controller.core.events import (
     AlterPartitionAsked,
+    ConfigAsked,
     DrainAsked,
     Event,
     ReassignAsked,
@@ -51,7 +53,7 @@ from controller.core.model import PartitionKey
 from controller.core.project.lines import Line, Stamp, grouped_lines, lines_for, move_lines
 from controller.core.project.refusals import BAD_VERSION, trouble_of
 from controller.core.project.requests import Telling, requests_for
-from controller.core.project.znodes import DRAINING
+from controller.core.project.znodes import DRAINING, config_path
 from controller.loop.inbox import Inbox, Reply, Request
 from controller.loop.planned_writes import RefusedWrite
 from controller.loop.reader import Reader
@@ -139,8 +141,11 @@ class Loop:
             # with the clock, by which all that is not decided by reading is decided again, too
             due = self._retries.due() if any(isinstance(fact, TimePassed) for fact in turn.facts) else []
             dirty = {*turn.dirty, *read_first(self.cluster, turn.facts, self._clock_ms), *self._paths_of(due)}
-            if turn.request is not None and isinstance(turn.request.event, UndrainAsked):
+            asked = None if turn.request is None else turn.request.event
+            if isinstance(asked, UndrainAsked):
                 dirty.update(self._reader.unread.below(DRAINING))  # a drain that is not known cannot be ended
+            elif isinstance(asked, ConfigAsked) and is_known(self.cluster, asked):
+                dirty.add(config_path(asked.kind, asked.entity))  # a tool may have changed it without announcing it
             for event in (*await self._reader.see_surely(dirty), *turn.facts):
                 await self.settle_whole(event)
             overdue, self._overdue = self._overdue, frozenset()

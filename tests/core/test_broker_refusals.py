@@ -15,7 +15,7 @@ from controller.core.decide.broker_refusals import (
     STEPS_MAX,
     read_first,
 )
-from controller.core.events import DeleteTopicAsked, Event, RefusalsAnswered, TimePassed, ToldRefused
+from controller.core.events import DeleteTopicAsked, Event, ReassignAsked, RefusalsAnswered, TimePassed, ToldRefused
 from controller.core.model import LEADER_EPOCH_MAX
 from tests.builders import Settled, a_cluster, a_leadership, brokers_seen, settle, topic_id_of, zookeeper_of
 
@@ -62,6 +62,16 @@ def test_a_leader_epoch_too_low_is_raised_above_the_brokers_own_at_once(code: Co
     settled = played.happens(obeyed(3))
     assert (settled.states, played.cluster.duties.refusals) == ({}, {})
     assert [(line.target, line.broker_id) for line in settled.lines] == [("obeyed", 3)]
+
+
+def test_a_replica_that_is_being_added_is_told_again_to_be_new() -> None:
+    """Its broker has not made it."""
+    played = Played(a_cluster(orders=[[1, 2]], live=(1, 2, 3)))
+    played.happens(ReassignAsked({("orders", 0): (1, 3)}))
+    played.happens(by(3, refused(-1, told=1)))
+    settled = played.happens(TimePassed(), after_ms=RETRY_MAX_MS)
+    told = [telling for telling in settled.tellings if 3 in telling.leaderships]
+    assert [telling.new_replicas for telling in told] == [{(ORDERS, 0, 3)}]
 
 
 def test_a_refusal_of_a_state_that_stands_no_more_changes_nothing() -> None:

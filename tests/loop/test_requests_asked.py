@@ -164,6 +164,25 @@ async def test_a_configuration_is_written_and_announced_as_kafkas_tools_do() -> 
         assert (await node.ask(ConfigAsked("brokers", "1", {"a": "1"}))).detail == "stands already"
 
 
+@pytest.mark.parametrize("entity", [("topics", "orders"), ("brokers", "1"), ("brokers", "<default>")])
+async def test_a_configuration_that_a_tool_changed_without_announcing_it_is_read_before_it_is_written(
+    entity: tuple[str, str],
+) -> None:
+    """Kafka's brokers read it before, too: what the tool wrote stays, and what it removed is not taken to stand."""
+    site, path = await a_site(), "/".join(("/config", *entity))
+    async with leading(site) as node:
+        await site.topic("orders", [1, 2])
+        assert (await node.ask(ConfigAsked(*entity, {"a": "1"}))).code is Code.NONE
+        await settled()  # our own notification is read
+        await site.write(path, {"version": 1, "config": {"a": "1", "b": "2"}})
+        assert (await node.ask(ConfigAsked(*entity, {"a": "3"}))).code is Code.NONE
+        assert generic(site.server.read(path) or b"")["config"] == {"a": "3", "b": "2"}
+        await settled()
+        await site.tool.delete(path, -1)
+        assert (await node.ask(ConfigAsked(*entity, {"a": "3"}))).detail != "stands already"
+        assert generic(site.server.read(path) or b"")["config"] == {"a": "3"}
+
+
 # ---------------------------------------------------------------------- refused
 
 

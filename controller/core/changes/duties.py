@@ -37,6 +37,7 @@ from controller.core.project.znodes import (
     Remove,
     RemoveBelow,
     Write,
+    config_path,
     known_broker_path,
     marker_path,
     parents_of,
@@ -70,7 +71,7 @@ def node_subject(path: str) -> str:
 
 
 def config_subject(kind: str, entity: str) -> str:
-    return topic_subject(entity) if kind == "topics" else node_subject(f"/config/{kind}/{entity}")
+    return topic_subject(entity) if kind == "topics" else node_subject(config_path(kind, entity))
 
 
 class OfTopic(msgspec.Struct, frozen=True):
@@ -669,11 +670,11 @@ class ConfigWritten(MovesNothing, TellsNobody, OfConfig, frozen=True):
         notification = formats.encode(formats.ConfigChangeZnode(version=2, entity_path=entity_path))
         return (
             Create(f"{CONFIG_CHANGES}/config_change_", notification, sequential=True),
-            Put(f"/config/{entity_path}", formats.encode(formats.ConfigZnode(dict(self.values)))),
+            Put(config_path(self.kind, self.entity), formats.encode(formats.ConfigZnode(dict(self.values)))),
         )
 
     def target_path(self, cluster: Cluster) -> str | None:
-        return f"/config/{self.kind}/{self.entity}"
+        return config_path(self.kind, self.entity)
 
     def lines(self, cluster: Cluster, one: Committed, stamp: Stamp, stamped: Stamped) -> Iterator[Line]:
         if self.kind == "topics":

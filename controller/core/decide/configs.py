@@ -70,10 +70,17 @@ def on_config_asked(context: Context, event: ConfigAsked) -> Iterator[Work]:
         yield Work(topic_subject(topic), partial(_lead_uncleanly, context, topic))
 
 
+def is_known(cluster: Cluster, event: ConfigAsked) -> bool:
+    """Whether there can be a configuration of what is asked for."""
+    if event.kind == "topics":
+        return event.entity in cluster.topics and not cluster.duties.is_leaving(event.entity)
+    return event.entity == CLUSTER_DEFAULT or event.entity.isdecimal()
+
+
 def _refusal(cluster: Cluster, event: ConfigAsked, after: Mapping[str, str]) -> tuple[Code, str] | None:
-    if event.kind == "topics" and (event.entity not in cluster.topics or cluster.duties.is_leaving(event.entity)):
-        return Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {event.entity}"
-    if event.kind == "brokers" and event.entity != CLUSTER_DEFAULT and not event.entity.isdecimal():
+    if not is_known(cluster, event):
+        if event.kind == "topics":
+            return Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {event.entity}"
         return Code.INVALID_REQUEST, f"{event.entity} is no broker id"
     if sum(len(key) + len(value) for key, value in after.items()) > MAX_CONFIG_CHARACTERS:
         return Code.INVALID_CONFIG, f"a configuration has at most {MAX_CONFIG_CHARACTERS} characters"

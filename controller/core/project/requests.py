@@ -154,6 +154,12 @@ def requests_for(cluster: Cluster, committed: Iterable[Committed]) -> Telling:
         for key, decided in telling.leaderships.get(broker_id, {}).items():
             rows[key] = {**rows.get(key, {}), **decided}
         telling.leaderships = {**telling.leaderships, broker_id: rows}
+        telling.new_replicas |= {
+            (topic_id, number, broker_id)
+            for (_, topic_id), some in rows.items()
+            for number, partition in some.items()
+            if _is_being_added(partition, broker_id)
+        }
     return telling
 
 
@@ -205,6 +211,11 @@ def _stopped_on(cluster: Cluster, broker_id: int, topic: str) -> int:
     return cluster.states.replicas_in(broker_id, ReplicaStatus.OFFLINE).get(topic, 0)
 
 
+def _is_being_added(partition: Partition, broker_id: int) -> bool:
+    """A replica that is being added is new until it is in sync: over failovers, and where its broker refused it."""
+    return broker_id in partition.adding and broker_id not in isr_of(partition)
+
+
 def _leaderships(
     cluster: Cluster, draft: Draft, joined_ids: set[int]
 ) -> tuple[dict[int, Rows], frozenset[tuple[str, int, int]]]:
@@ -220,13 +231,12 @@ def _leaderships(
         stopped = {one: _stopped_on(cluster, one, name) for one in drains} if drains else {}
         deposed = draft.deposed.get(name, {}) if drains else {}
         for number, partition in partitions.items():
-            is_first, adding = led[name][number], partition.adding
+            is_first = led[name][number]
             for broker_id in partition.replicas:
                 if stopped and stopped.get(broker_id, 0) >> number & 1 and deposed.get(number) != broker_id:
                     continue
                 here[broker_id][number] = partition
-                # one being added is new until it is in sync, over failovers, too
-                if is_first or (broker_id in adding and broker_id not in isr_of(partition)):
+                if is_first or _is_being_added(partition, broker_id):
                     new_replicas.add((topic_id, number, broker_id))
         for broker_id in (here.keys() & cluster.live_ids) - joined_ids:
             per_broker.setdefault(broker_id, {})[key] = here[broker_id]

@@ -103,6 +103,10 @@ def state_path(topic: str, partition: int) -> str:
     return f"{TOPICS}/{topic}/partitions/{partition}/state"
 
 
+def config_path(kind: str, entity: str) -> str:
+    return f"/config/{kind}/{entity}"
+
+
 def known_broker_path(broker_id: int) -> str:
     return f"{KNOWN_BROKERS}/{broker_id}"
 
