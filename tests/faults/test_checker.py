@@ -12,7 +12,7 @@ from controller.core.events import DrainAsked
 from controller.core.operations import Set
 from controller.core.project.znodes import state_path
 from tests.faults.checker.history import Call, Commit, Fault, History, HistoryError, Lag, Starved, Write
-from tests.faults.checker.replay import State
+from tests.faults.checker.replay import State, replay
 from tests.faults.checker.replay_facts import Written
 from tests.faults.checker.rules_admin_requests import s26_preferred_elections_name_the_first_replica
 from tests.faults.checker.verdict import RUN_RULES, STEP_RULES, judge, report
@@ -145,6 +145,20 @@ def test_a_line_names_its_topic_where_a_tool_dropped_the_id() -> None:
     assert "s34_lines_agree_with_writes" not in {one.rule for one in judge(history)}
     history.lines = [{**line, "topic": "another"} for line in history.lines]
     assert "s34_lines_agree_with_writes" in {one.rule for one in judge(history)}
+
+
+@pytest.mark.parametrize(("is_succeeded", "topic_id"), [(False, "T"), (True, None)])
+def test_only_the_term_that_made_a_topic_knows_the_id_that_a_tool_took_before_it_was_led(
+    topic_id: str | None, *, is_succeeded: bool
+) -> None:
+    path, seat = "/brokers/topics/orders", Write("create", "/controller", b'{"brokerid":1}', is_ephemeral=True)
+    with_id, without_id = (b'{"partitions":{"0":[1]}%s}' % rest for rest in (b',"topic_id":"T"', b""))
+    writes = [seat, Write("create", "/brokers"), Write("create", "/brokers/topics"), Write("create", path, with_id),
+              Write("set", path, without_id)]  # fmt: skip
+    writes += [Write("delete", "/controller"), seat] if is_succeeded else []
+    commits = [Commit(number, 1 if one is seat else 7, number, (one,)) for number, one in enumerate(writes, start=1)]
+    *_, (_, world) = replay(History(commits))
+    assert world.topics["orders"].topic_id == topic_id
 
 
 def test_records_may_go_with_a_deletion_that_a_tool_called_off() -> None:

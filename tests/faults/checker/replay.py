@@ -127,6 +127,8 @@ class World(msgspec.Struct):
     #: None: it is not there, or is malformed
     epoch: int | None = None
     claimed: int = 0
+    #: topics that a tool took the id from before any broker was told: only the term that made them knows it
+    known_by_term: set[str] = set()
     #: topics with ids that a tool gave them, which no process believes
     rewritten_ids: frozenset[tuple[str, str]] = frozenset()
 
@@ -175,6 +177,7 @@ def _take(world: World, commit: Commit) -> Step:
     step.seat_after, step.epoch_after = world.seat, world.epoch
     if step.is_claim:
         world.claimed = max(world.claimed, world.epoch or 0)
+        _forget_ids(world)
     return step
 
 
@@ -240,7 +243,10 @@ def _note_topic(world: World, step: Step, name: str, node: _Node | None) -> None
         after = after._replace(topic_id=known.topic_id)
     was_led = any(key[0] == name for key in world.last_states)
     is_same = after is not None and known is not None and known.incarnation == after.incarnation
-    if after is not None and known is not None and is_same and was_led and not after.topic_id:
+    is_known = was_led or world.seat is not None
+    if after is not None and known is not None and is_same and is_known and not after.topic_id:
+        if not was_led:
+            world.known_by_term.add(name)
         after = after._replace(topic_id=known.topic_id)  # dropped by a tool of old: brokers that were told know it
     before = world.topics.pop(name, None)
     if after is not None:
@@ -249,6 +255,14 @@ def _note_topic(world: World, step: Step, name: str, node: _Node | None) -> None
         for key in [key for key in world.last_states if key[0] == name]:
             del world.last_states[key]
     step.topics.append(TopicChange(name, before, after))
+
+
+def _forget_ids(world: World) -> None:
+    """A term began: it draws another id for a topic that was never led, if the one before has not written it again."""
+    for name in world.known_by_term & world.topics.keys() - {key[0] for key in world.last_states}:
+        if not object_of(world.nodes[f"/brokers/topics/{name}"].data).get("topic_id"):
+            world.topics[name] = world.topics[name]._replace(topic_id=None)
+    world.known_by_term.clear()
 
 
 def _note_broker(world: World, commit: Commit, broker_id: int, node: _Node | None) -> None:
