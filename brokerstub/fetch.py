@@ -113,7 +113,8 @@ class Following:
         )
 
     def on_answer(self, answer: FetchAnswer) -> bool:
-        """Whether the remaining changes may be sent at once. If refused, the session is over: all is listed again."""
+        """Returns whether the remaining changes may be sent at once. If refused, the session is over: all is listed
+        again."""
         if answer.error_code == Code.NONE:
             self._session = answer.session
             self._sequence += 1

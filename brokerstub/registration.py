@@ -196,7 +196,8 @@ async def _is_at_our_address(zk: ZooKeeper, path: str, own: bytes) -> bool:
 async def _try_to_register(
     zk: ZooKeeper, path: str, data_now: Callable[[], bytes], earlier_session_ids: Container[int]
 ) -> tuple[int | None, int | None]:
-    """The broker epoch when registered; else the foreign owner; neither when it is worth trying again at once."""
+    """Returns the broker epoch when registered; else the foreign owner; neither when it is worth trying again at
+    once."""
     # An answer lost earlier shows here: the node exists and is ours.
     await zk.sync(path)
     found = (await zk.exists(path, watch=True)).stat

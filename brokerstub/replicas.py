@@ -316,7 +316,8 @@ def _is_begun_anew(row: PartitionRow, known: PartitionRow) -> bool:
 
 
 def _leader_epoch_of(row: PartitionRow | None, replica: Replica | None) -> int:
-    """The highest leader epoch known. The controller's is void after the incarnation, the one on disk is not."""
+    """Returns the highest leader epoch known. The controller's is void after the incarnation, the one on disk is
+    not."""
     if row is not None:
         return row.leader_epoch
     return replica.leader_epochs[-1] if replica is not None and replica.leader_epochs else -1

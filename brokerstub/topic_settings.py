@@ -42,7 +42,8 @@ class TopicSettings(msgspec.Struct, frozen=True):
 
 
 def settings_for(config: BrokerConfig, name: str, values: Mapping[str, str]) -> TopicSettings:
-    """A topic's own values over the broker's. For a malformed value the broker's stands, and a warning is logged."""
+    """Returns a topic's own values over the broker's. For a malformed value the broker's stands, and a warning is
+    logged."""
     own = {
         "segment.bytes": config.log_segment_bytes,
         "retention.ms": config.log_retention_ms,

@@ -103,7 +103,8 @@ class Leader:
         self._advance()
 
     def append(self, data: Bytes, now_ms: int, *, min_isr: int = 1) -> Appended:
-        """A producer's batch. `min_isr`: the fewest in the ISR with which `acks=all` may write; 1 for other acks."""
+        """Returns a producer's batch. `min_isr`: the fewest in the ISR with which `acks=all` may write; 1 for other
+        acks."""
         if len(self.isr) < min_isr:
             raise NotEnoughReplicasError(f"the ISR is {list(self.isr)}, min.insync.replicas is {min_isr}")
         appended = self.log.append(data, self.leader_epoch, now_ms)

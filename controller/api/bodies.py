@@ -219,7 +219,8 @@ def broker_body(broker: BrokerEntry, summary: Summary, listener: str, believed: 
 
 
 def listener_asked(request: web.Request, view: ClusterView) -> str:
-    """Which of our listeners the caller came by: its answers name the others' addresses there, as Kafka's do."""
+    """Returns which of our listeners the caller came by: its answers name the others' addresses there, as Kafka's
+    do."""
     own = next((broker.endpoints for broker in view.brokers if broker.id == view.own_broker_id), ())
     for endpoint in own:
         name, _, address = endpoint.partition("://")
@@ -310,7 +311,8 @@ def number_in_path(request: web.Request, name: str) -> int:
 
 
 async def read_body(request: web.Request, body_max_bytes: int, timeout_ms: int = LIMITS.body_timeout_ms) -> bytes:
-    """The whole body, unless it is larger than allowed or comes too slowly: then a refusal, before all was taken in."""
+    """Returns the whole body, unless it is larger than allowed or comes too slowly: then a refusal, before all was
+    taken in."""
     if _RAW_BODY in request:
         return request[_RAW_BODY]
     raw = bytearray()

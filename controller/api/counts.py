@@ -59,7 +59,8 @@ def is_preferred(row: PartitionRow) -> bool:
 
 
 def has_state(row: PartitionRow, state: PartitionState, live_ids: Collection[int]) -> bool:
-    """Whether `state` is true of the partition. Under-replicated and not-preferred are said of online ones only."""
+    """Returns whether `state` is true of the partition. Under-replicated and not-preferred are said of online ones
+    only."""
     if is_never_led(row):
         return state is PartitionState.NEW
     if not is_online(row, live_ids):

@@ -273,7 +273,8 @@ class Remote:
         return urlsplit(self._home or "").scheme
 
     def _may_tell(self, url: str) -> bool:
-        """Whether the address may get our token, if we have any: any writer to ZooKeeper can register any address."""
+        """Returns whether the address may get our token, if we have any: any writer to ZooKeeper can register any
+        address."""
         is_named = any(url == one or url.startswith(f"{one}/") for one in self._urls)
         return is_named or not (self._secrets.api_tokens or self._secrets.read_tokens)
 

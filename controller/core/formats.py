@@ -314,7 +314,8 @@ def decode_broker(data: bytes, broker_id: int, epoch: int) -> Broker:
 
 
 def _others(endpoints: tuple[str, ...], own: tuple[str, ...]) -> tuple[str, ...]:
-    """A stub without a listener of Kafka's registers its HTTP address under a name that Kafka's tools know, too."""
+    """A stub without a listener of Kafka's registers its HTTP address under a name that Kafka's tools know,
+    too."""
     addresses = {one.partition("://")[2] for one in own}
     return tuple(one for one in endpoints if one.partition("://")[2] not in addresses)
 

@@ -120,7 +120,8 @@ def verb_of(write: Write | Op) -> str:
 
 
 def owners_of(batch: Sequence[PlannedWrite], last: Sequence[int], position: int, op: Op) -> list[PlannedWrite]:
-    """The change that owns the operation, and others that want the same znode written: it is refused to them, too."""
+    """Returns the change that owns the operation, and others that want the same znode written: it is refused to them,
+    too."""
     owner = batch[bisect_left(last, position)]
     return [planned for planned in batch if planned is owner or op.path in planned.paths]
 

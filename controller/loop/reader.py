@@ -84,7 +84,7 @@ class Loaded(msgspec.Struct):
         self.states.clear()
 
     def duties(self) -> Duties:
-        """Returns a predecessor's notes, as far as they concern brokers that are still registered like that."""
+        """Returns the predecessor's notes, as far as they concern brokers that are still registered like that."""
         admin, epochs = self.admin, {broker_id: broker.epoch for broker_id, broker in self.brokers.items()}
         duties = Duties()
         duties.topic_configs, duties.broker_configs = dict(admin.topic_configs), dict(admin.broker_configs)

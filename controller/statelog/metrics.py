@@ -47,7 +47,8 @@ class Timings:
         self._newest_ms.append(took_ms)
 
     def quantiles(self) -> Mapping[float, float]:
-        """Each the least value that so large a part of the newest does not exceed; all 0 while there is none."""
+        """Returns of each the least value that so large a part of the newest does not exceed; all 0 while there is
+        none."""
         ordered = sorted(self._newest_ms) or [0.0]
         return {one: ordered[min(len(ordered) - 1, int(one * len(ordered)))] for one in QUANTILES}
 

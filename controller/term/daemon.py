@@ -274,7 +274,8 @@ class Daemon:
             self._take_over = None
 
     async def _leaves_it_to_brokers(self) -> bool:
-        """Whether a controller that is no broker must not claim: it was handed back, or it could not lead here."""
+        """Returns whether a controller that is no broker must not claim: it was handed back, or it could not lead
+        here."""
         if not self._parts.is_dedicated:
             return False
         reasons = () if self._parts.vetoes_against is None else await self._parts.vetoes_against(self._zk)

@@ -375,7 +375,8 @@ class ZooKeeperClient:
         return await (await self._session.send(request.serialize()))
 
     async def _read(self, message: Any, path: str, watch: bool) -> Reply:
-        """The reply that it exists, or that it does not. The watch is listed before the next message is looked at."""
+        """Returns the reply that it exists, or that it does not. The watch is listed before the next message is looked
+        at."""
         server_path = self._path(path)
         watches = self._session.watches
 

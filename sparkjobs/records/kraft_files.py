@@ -113,7 +113,8 @@ def message_by_schema(value: bytes) -> Message:
 
 
 def _partition_change_in(value: bytes) -> Message | None:
-    """The record of which a large log has most, without a cursor. None where it is not the usual one, or damaged."""
+    """Returns the record of which a large log has most, without a cursor. None where it is not the usual one, or
+    damaged."""
     if not _CHANGE_HEAD.size <= len(value) <= _CHANGE_BYTES_MAX:
         return None
     _, version, partition, topic_id = _CHANGE_HEAD.unpack_from(value)

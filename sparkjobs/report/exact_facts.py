@@ -324,7 +324,7 @@ def _acted(row: Any) -> tuple[float, str]:
 
 
 def _losses(losses: Sequence[Any], at: Any) -> str:
-    """Returns those of which it is proved that they lost nothing are counted."""
+    """Those of which it is proved that they lost nothing are counted."""
     told = [one for one in losses if one.extent != "nothing"]
     rows = [
         row_of(f"{one.topic}-{one.partition}", (one.at_ms, at(one.at_ms)), one.how, _or_none(one.last_leader),

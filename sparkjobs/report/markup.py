@@ -81,7 +81,7 @@ class Span:
         return clock(at_ms, with_day=self.is_of_days)
 
     def brief(self, at_ms: int) -> str:
-        """Returns the same where there is little room."""
+        """Returns it in short, where there is little room."""
         return clock(at_ms, with_day=True)[5:16] if self.is_of_days else clock(at_ms)[:8]
 
     def x(self, at_ms: int) -> float:

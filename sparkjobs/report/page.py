@@ -102,7 +102,8 @@ Quoting = Callable[[str, int], Quote | None]
 
 
 def page_for(answers: Answers, quote: Quoting, read: Input, made_by: str, *, is_known: bool = False) -> str:
-    """The whole page. `is_known`: a record tells how partitions stood, so that logs which do not are no verdict."""
+    """Returns the whole page. `is_known`: a record tells how partitions stood, so that logs which do not are no
+    verdict."""
     span, at, findings = span_of(answers), clock_for(answers), findings_for(answers)
     clusters = ", ".join(sorted({row.cluster for rows in answers.values() for row in rows}))  # type: ignore[attr-defined]
     parts = [] if is_known and is_blind(answers) else [_verdict(answers)]

@@ -92,7 +92,7 @@ def _after(losses: Sequence[Loss]) -> Iterator[tuple[Loss, int]]:
 def _with_signs(
     returns: Mapping[int, Sequence[int]], losses: Sequence[Loss], tallies: Sequence[Tally]
 ) -> dict[int, list[int]]:
-    """Returns where no controller says that a broker came back, its own first sign of life does."""
+    """Where no controller says that a broker came back, its own first sign of life does."""
     found, signs = {broker: list(moments) for broker, moments in returns.items()}, signs_in(tallies)
     for loss, until_ms in _after(losses):
         said = found.setdefault(loss.broker, [])
@@ -264,7 +264,8 @@ _ENDS: Final = {
 
 
 def _with_its_course(term: Term, following: Sequence[Term], events: Sequence[SilverEvent]) -> Term:
-    """When it was ready and done, and how it ended. A holder may learn of its end only after the next one began."""
+    """Returns when it was ready and done, and how it ended. A holder may learn of its end only after the next one
+    began."""
     again_ms = next((e.ts_adj for e in events if _is_new_life(e, term)), None)
     own = [e for e in events if e.broker == term.broker and e.ts_adj >= term.from_ms]
     own = [e for e in own if again_ms is None or e.ts_adj < again_ms]

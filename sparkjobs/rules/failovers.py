@@ -25,7 +25,8 @@ class Moves(NamedTuple):
 
 
 def cause_of(change: LeaderChange, facts: Facts) -> Loss | None:
-    """The loss that this election repaired: of the leader before, which was not back yet, by the same controller."""
+    """Returns the loss that this election repaired: of the leader before, which was not back yet, by the same
+    controller."""
     if change.leader_before is None or change.leader_before == change.leader:
         return None
     loss = facts.loss_of(change.leader_before, change.at_ms)

@@ -85,7 +85,8 @@ _ANEW: Final = frozenset({"server_starting", "registered", "session_expired"})
 
 
 def _silent_from_ms(loss: Loss, events: Sequence[SilverEvent]) -> int:
-    """A broker that began anew but had not registered yet when its loss was noticed was lost in its life before."""
+    """A broker that began anew but had not registered yet when its loss was noticed was lost in its life
+    before."""
     own = [event for event in events if event.broker == loss.broker and event.ts_adj < loss.detected_ms]
     start_ms = next((event.ts_adj for event in reversed(own) if event.event == "server_starting"), None)
     if start_ms is None or any(event.event == "registered" and event.ts_adj >= start_ms for event in own):

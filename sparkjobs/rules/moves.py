@@ -507,7 +507,7 @@ _REFUSAL: Final = "IllegalStateException"
 
 
 def is_illegal(event: SilverEvent) -> bool:
-    """Returns a line that does not say where it came from cannot be judged."""
+    """A line that does not say where it came from cannot be judged."""
     if event.event in ("partition_change_failed", "replica_change_failed"):
         return _REFUSAL in (event.trace or "")
     if event.event not in ILLEGAL_EVENTS or event.from_state is None or event.to_state is None:

@@ -284,7 +284,7 @@ def _leaderless(one: Outage) -> Leaderless:
 
 
 def _felt_from_ms(one: Outage) -> int:
-    """Returns a leader that is lost is silent before a controller knows."""
+    """A leader that is lost is silent before a controller knows."""
     return one.start_lo_ms if one.leader_last_seen_ms is None else one.leader_last_seen_ms
 
 

@@ -181,7 +181,8 @@ _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 def allowed_hosts_for(listeners: Iterable[str]) -> frozenset[str]:
-    """The values of Host that mean this process; on loopback also `localhost`, which no other site can claim."""
+    """Returns the values of Host that mean this process; on loopback also `localhost`, which no other site can
+    claim."""
     hosts = {listener.lower() for listener in listeners}
     return frozenset(hosts | {f"localhost:{host.partition(':')[2]}" for host in hosts if host.startswith("127.0.0.1:")})
 

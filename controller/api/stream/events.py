@@ -216,7 +216,8 @@ class Events:
         return self._handle.is_active and is_working(self._handle)
 
     def _piece_after(self, position: int, recent_lines: RecentLines) -> tuple[int, bytes]:
-        """The next lines as bytes, and the number of the last; most subscribers are equally far, and share them."""
+        """Returns the next lines as bytes, and the number of the last; most subscribers are equally far, and share
+        them."""
         key = recent_lines.controller_epoch, position, recent_lines.number
         if self._newest_piece[0] != key:
             entries = recent_lines.after(position)[: self._limits.events_per_write]

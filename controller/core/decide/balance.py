@@ -129,7 +129,7 @@ def _elect(
 def _elected(
     context: Context, topic: str, number: int, why: Reason, *, is_unclean: bool
 ) -> StateDecided | tuple[Code, str]:
-    """Returns the change that elects, or why there is none."""
+    """Returns the change that elects, or the reason why there is none."""
     cluster = context.cluster
     known = cluster.partition(topic, number)
     if known is None or known.state is None or (topic, number) in cluster.unreadable:

@@ -168,7 +168,8 @@ def _tried(one: BrokerRefusal, now_ms: int) -> BrokerRefusal:
 
 
 def _leader_epoch_for(cluster: Cluster, key: PartitionKey, one: BrokerRefusal) -> int | None:
-    """The leader epoch with which a broker takes the leadership that stands; None if another one does not help."""
+    """Returns the leader epoch with which a broker takes the leadership that stands; None if another one does not
+    help."""
     partition = cluster.partition(*key)
     if one.request != LEADER_AND_ISR or one.code not in STALE or partition is None or partition.state is None:
         return None

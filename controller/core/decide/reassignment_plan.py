@@ -52,7 +52,8 @@ def is_reassigning(partition: Partition) -> bool:
 
 
 def redirected(partition: Partition, target: Replicas) -> Assignment:
-    """The assignment that leads to `target`. The way back to the origin is no way at all: it is over at once."""
+    """Returns the assignment that leads to `target`. The way back to the origin is no way at all: it is over at
+    once."""
     origin = origin_of(partition)
     replicas = tuple(dict.fromkeys((*target, *origin)))
     adding = tuple(one for one in replicas if one not in origin)

@@ -220,7 +220,8 @@ def _is_new(topic: Topic) -> bool:
 
 
 def _counting(known: Collection[KnownId], *, is_new: bool) -> frozenset[str]:
-    """A replica that was set aside is of a topic that is no more; so is any replica of a topic that was never led."""
+    """A replica that was set aside is of a topic that is no more; so is any replica of a topic that was never
+    led."""
     return frozenset(one.topic_id for one in known if one.topic_id and (one.is_told or (one.is_held and not is_new)))
 
 

@@ -212,7 +212,8 @@ def _stopped_on(cluster: Cluster, broker_id: int, topic: str) -> int:
 
 
 def _is_being_added(partition: Partition, broker_id: int) -> bool:
-    """A replica that is being added is new until it is in sync: over failovers, and where its broker refused it."""
+    """A replica that is being added is new until it is in sync: over failovers, and where its broker refused
+    it."""
     return broker_id in partition.adding and broker_id not in isr_of(partition)
 
 

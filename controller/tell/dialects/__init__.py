@@ -63,7 +63,8 @@ class Dialect(Protocol):
     """One per cluster."""
 
     def encode(self, request: Request) -> bytes:
-        """The bytes for any broker. Synchronous: a request is bounded, and its caller lets others run in between."""
+        """Returns the bytes for any broker. Synchronous: a request is bounded, and its caller lets others run in
+        between."""
 
     async def send(self, broker: Broker, request: Request, body: bytes, envelope: Envelope) -> Answer:
         """Returns the broker's answer; `body` is the bytes that `encode` returned for the request.

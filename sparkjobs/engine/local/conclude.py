@@ -201,7 +201,8 @@ def latencies_of_share(share: Share, asked: tuple[ClusterKnowledge, frozenset[in
 def voices_in_share(
     share: Share, asked: tuple[Mapping[int, Collection[int]], Mapping[tuple[int, int], int]]
 ) -> dict[tuple[int, int], int]:
-    """When each broker was last heard before a moment, if it was. Moments by broker; how far each clock is ahead."""
+    """Returns when each broker was last heard before a moment, if it was. Moments by broker; how far each clock is
+    ahead."""
     wanted, shifts = asked
     times: dict[int, list[Any]] = defaultdict(list)
     for _, part in share.parts:

@@ -135,7 +135,8 @@ def uri_of(spark: SparkSession, path: str) -> str:
 
 
 def as_spark_reads(spark: SparkSession, files: Iterable[BronzeFile], copies: Path) -> list[BronzeFile]:
-    """Those that are there, each under a path that Spark reads as it was surveyed; plain copies go to `copies`."""
+    """Returns those that are there, each under a path that Spark reads as it was surveyed; plain copies go to
+    `copies`."""
     remote, unpacks = RemoteFiles(spark), _unpacks(spark)
     found = []
     for file in files:
