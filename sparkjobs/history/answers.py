@@ -200,8 +200,11 @@ class _AnswerRows:
                 position=step.position,
                 grade=self._grade(step),
             )
-        elif now.is_leaving and old.leaving_ms is None:
-            self._lives[change.broker] = msgspec.structs.replace(old, leaving_ms=step.at_ms)
+            return
+        if now.is_leaving and old.leaving_ms is None:
+            old = self._lives[change.broker] = msgspec.structs.replace(old, leaving_ms=step.at_ms)
+        if now.has_lost_disks and old.disk_lost_ms is None:
+            self._lives[change.broker] = msgspec.structs.replace(old, disk_lost_ms=step.at_ms)
 
     def _partition(self, change: PartitionStep, step: Step, cluster: Cluster) -> bool:
         """Returns whether an unclean election is among its changes."""

@@ -7,7 +7,8 @@ process registers, too, as it starts. Logs add the last line before a silence, l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
@@ -28,45 +29,68 @@ def departures_of(records: Tables, logs: Tables) -> Iterator[RecordDeparture]:
     lives = sorted((one for one in records["record_broker_lives"] if one.mode == "kraft"), key=lambda one: one.position)
     tenures = [one for one in records["record_tenures"] if one.mode == "kraft"]
     stops = [one for one in logs.get("node_signs", ()) if one.sign == "stopping"]
+    holder_at = partial(_holder, tenures)
     for number, life in enumerate(lives):
+        if life.disk_lost_ms is not None:
+            yield _departure(life, records, life.disk_lost_ms, life.disk_lost_ms, holder_at, *_LOST_A_DISK)
         if life.to_ms is None or life.ended in ("handed over", "rolled back"):
             continue
         after = next((one for one in lives[number + 1 :] if one.broker == life.broker), None)
         since = life.to_ms if life.leaving_ms is None else life.leaving_ms
-        taken = [
-            one
-            for one in records["record_elections"]
-            if one.mode == "kraft" and one.leader_before == life.broker and since <= one.at_ms <= life.to_ms
-        ]
-        left = [
-            one
-            for one in records["record_outages"]
-            if one.mode == "kraft" and one.leader_before == life.broker and since <= one.from_ms <= life.to_ms
-        ]
         fencing = next(
             (one for one in records["record_fencings"] if (one.broker, one.done_ms) == (life.broker, life.to_ms)), None
         )
-        holder = next((one for one in reversed(tenures) if one.from_ms <= life.to_ms), None)
         is_stopped = any(one.node == life.broker and abs(one.at_ms - since) <= _AT_ITS_WORD_MS for one in stops)
-        cause, said = _cause_of(life, after, holder, fencing, is_stopped=is_stopped, has_led=bool(taken or left))
-        yield RecordDeparture(
-            cluster=life.cluster,
-            mode=life.mode,
-            broker=life.broker,
-            broker_epoch=life.broker_epoch,
-            gone_ms=life.to_ms,
+        row = _departure(life, records, since, life.to_ms, holder_at, "", "")
+        has_led = row.elected + row.leaderless > 0
+        cause, said = _cause_of(life, after, holder_at(life.to_ms), fencing, is_stopped=is_stopped, has_led=has_led)
+        yield msgspec.structs.replace(
+            row,
             heard_ms=None if fencing is None else fencing.heard_ms,
             asked_ms=life.leaving_ms,
             fencing_ms=None if fencing is None else fencing.at_ms,
-            acted_ms=max((one.acted_ms for one in taken if one.acted_ms is not None), default=None),
             back_ms=None if after is None else after.from_ms,
             cause=cause,
             said=said,
-            elected=len(taken),
-            leaderless=len(left),
-            controller=None if holder is None else holder.controller,
-            grade=life.grade,
         )
+
+
+_LOST_A_DISK: Final = ("lost a disk", "a log directory of it failed; it stayed")
+
+
+def _holder(tenures: Sequence[Any], at_ms: int) -> Any:
+    return next((one for one in reversed(tenures) if one.from_ms <= at_ms), None)
+
+
+def _departure(
+    life: Any, records: Tables, since: int, gone_ms: int, holder_at: Callable[[int], Any], cause: str, said: str
+) -> RecordDeparture:
+    """With the partitions that the broker led until then."""
+    taken = [
+        one
+        for one in records["record_elections"]
+        if one.mode == "kraft" and one.leader_before == life.broker and since <= one.at_ms <= gone_ms
+    ]
+    left = [
+        one
+        for one in records["record_outages"]
+        if one.mode == "kraft" and one.leader_before == life.broker and since <= one.from_ms <= gone_ms
+    ]
+    holder = holder_at(gone_ms)
+    return RecordDeparture(
+        cluster=life.cluster,
+        mode=life.mode,
+        broker=life.broker,
+        broker_epoch=life.broker_epoch,
+        gone_ms=gone_ms,
+        acted_ms=max((one.acted_ms for one in taken if one.acted_ms is not None), default=None),
+        cause=cause,
+        said=said,
+        elected=len(taken),
+        leaderless=len(left),
+        controller=None if holder is None else holder.controller,
+        grade=life.grade,
+    )
 
 
 def _cause_of(life: Any, after: Any, holder: Any, fencing: Any, *, is_stopped: bool, has_led: bool) -> tuple[str, str]:

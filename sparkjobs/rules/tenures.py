@@ -67,6 +67,9 @@ def _end_of(term: Term, after: Term | None, facts: Facts) -> tuple[int | None, i
     is_deposed = term.why_ended == "deposed" or after.controller_epoch > term.controller_epoch + 1
     heard_ms = min(term.last_ms, hi_ms) if is_deposed else facts.voices.get((term.broker, hi_ms))
     lo_ms = min(max(heard_ms if heard_ms is not None else term.from_ms, term.from_ms), hi_ms)
+    if any(one.broker == after.broker for one in facts.quorum):
+        # KRaft's controller takes the seat from one that lives and works, and learns of it later
+        lo_ms = term.ready_ms or term.from_ms
     if term.goodbye_ms is not None and term.goodbye_ms <= hi_ms:
         if term.why_ended == "expired":  # it learns so later than it is so, and may have worked on meanwhile
             lo_ms = term.ready_ms or term.from_ms

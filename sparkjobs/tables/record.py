@@ -58,6 +58,7 @@ class RecordBrokerLife(Row, kw_only=True, frozen=True):
     to_ms: Long | None = None
     began: str  # registered, unfenced
     leaving_ms: Long | None = None  # it asked to be shut down
+    disk_lost_ms: Long | None = None  # KRaft: a log directory of it failed
     #: fenced, session expired, closed, registered (it came back), unregistered, handed over (to KRaft)
     ended: str | None = None
     position: Long
@@ -219,7 +220,7 @@ class RecordClock(Row, kw_only=True, frozen=True):
 
 
 class RecordDeparture(Row, kw_only=True, frozen=True):
-    """KRaft: a broker went. Why, and each phase of the way to its successors."""
+    """KRaft: a broker went, or a disk of it. Why, and each phase of the way to its successors."""
 
     cluster: str
     mode: str
@@ -231,7 +232,7 @@ class RecordDeparture(Row, kw_only=True, frozen=True):
     fencing_ms: Long | None = None  # logged: the controller's line that its session timed out
     acted_ms: Long | None = None  # logged: the last of the new leaders acted
     back_ms: Long | None = None  # it could lead again
-    cause: str  # shut down, died, silent, restarted, unknown
+    cause: str  # shut down, died, silent, restarted, unregistered, lost a disk (and stayed), unknown
     said: str  # what the cause rests on
     elected: int  # partitions that it led and that another took over
     leaderless: int  # partitions that it led and nobody could take over

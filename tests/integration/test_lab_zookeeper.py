@@ -29,7 +29,7 @@ from sparkjobs.records.zookeeper_files import (
 )
 from tests.waiting import DEADLINE_S, until
 
-LOGS = sorted((Path(__file__).parents[1] / "data").glob("kafka-3.9.1*/zookeeper/log.*.gz"))
+LOGS = sorted((Path(__file__).parents[1] / "data").rglob("zookeeper/log.*.gz"))
 RECORDINGS = sorted({path.parents[1] for path in LOGS})
 # One record as the toolkit prints it, which may go on over several lines; how the time looks depends on the Java.
 PRINTED = re.compile(

@@ -14,7 +14,7 @@ from sparkjobs.history.departures import UNEXPLAINED, explained
 from sparkjobs.history.log_join import joined
 from tests.known.test_joined import CLUSTER, both, record
 
-_CAUSE: Final = {"kill": "died", "sigstop": "silent", "sigterm": "shut down"}
+_CAUSE: Final = {"kill": "died", "sigstop": "silent", "sigterm": "shut down", "log-dir-gone": "lost a disk"}
 
 
 def timeline() -> list[dict[str, Any]]:
@@ -67,7 +67,9 @@ def test_the_phases_of_a_departure_follow_each_other() -> None:
     rows: list[Any] = list(both()["record_departures"])
     for one in rows:
         known = [ms for ms in (one.heard_ms, one.gone_ms, one.acted_ms, one.back_ms) if ms is not None]
-        if one.cause != "shut down":
+        if one.cause == "lost a disk":
+            assert (one.heard_ms, one.back_ms) == (None, None)
+        elif one.cause != "shut down":
             assert one.heard_ms is not None
             assert known == sorted(known), one
         elif one.broker != 4:
@@ -142,7 +144,7 @@ def test_each_gap_at_the_producer_is_explained_or_is_one_of_those_that_leave_no_
     ]
     frozen_ms = next(one["at_ms"] for one in timeline() if "short" in one)
     silent = [gap for gap in rest if gap["from_ms"] <= frozen_ms <= gap["to_ms"]]
-    assert (len(found), len(told), len(silent), len(rest)) == (155, 124, 11, 14)
+    assert (len(found), len(told), len(silent), len(rest)) == (155, 127, 11, 14)
     lost = [one.at_ms for one in tables["record_losses"] if one.extent == "exact"]
     assert all(0 < gap["from_ms"] - max(lost) < 300 for gap in rest if gap not in silent)
 

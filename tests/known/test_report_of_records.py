@@ -73,14 +73,20 @@ def test_where_logs_do_not_tell_the_verdict_is_the_records(tmp_path: Path) -> No
     assert alone.output.splitlines()[0].endswith("bring `__cluster_metadata-0` of any node, which does.")
 
 
-@pytest.mark.parametrize(("name", "count", "unclean_count"), [("kafka-3.9.1", 345, 0), ("kafka-3.9.1-info", 146, 7)])
-def test_the_logs_answers_agree_with_the_records(tmp_path: Path, name: str, count: int, unclean_count: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "count", "unclean_count", "inferred"),
+    [("kafka-3.9.1", 345, 0, (0, 0)), ("kafka-3.9.1-info", 146, 7, (58, 0)), ("kraft/3.9.1-migration", 2, 0, (0, 3))],
+)
+def test_the_logs_answers_agree_with_the_records(
+    tmp_path: Path, name: str, count: int, unclean_count: int, inferred: tuple[int, int]
+) -> None:
     """Each outage of the record is one of the logs', and each of the logs' one of the record; both end as soon as the
-    leader is written, which the controller says at once."""
+    leader is written, which the controller says at once. An outage or tenure of which the logs infer the beginning has
+    the record's within its bounds."""
     reported(DATA / name, "--out", tmp_path)
     tables = document(tmp_path)["tables"]
     assert len(tables["partition_outages"]) == len(tables["record_outages"]) == count
-    left = list(tables["partition_outages"])
+    left, bounded = list(tables["partition_outages"]), [0, 0]
     for one in tables["record_outages"]:
         same = (
             other
@@ -92,7 +98,16 @@ def test_the_logs_answers_agree_with_the_records(tmp_path: Path, name: str, coun
         found = next(same, None)
         assert found is not None, one
         assert (found["leader"], found["unclean"]) == (one["leader"], one["unclean"])
+        is_within = found["start_lo_ms"] <= one["from_ms"] <= found["start_hi_ms"]
+        assert is_within or found["evidence"] == "exact", (found, one)
+        bounded[0] += found["evidence"] == "inferred"
         left.remove(found)
+    tenures = {one["epoch"]: one for one in tables["record_tenures"] if one["mode"] == "zookeeper"}
+    for one in tables["controller_tenures"]:
+        exact = tenures[one["controller_epoch"]]
+        assert (exact["controller"], one["from_lo_ms"] <= exact["from_ms"] <= one["from_ms"]) == (one["broker"], True)
+        bounded[1] += one["evidence"] == "inferred"
+    assert tuple(bounded) == inferred
     said, unclean = tables["unclean_elections"], [one for one in tables["record_elections"] if one["unclean"]]
     assert len(said) == unclean_count
     assert {(one["topic"], one["partition"], one["leader_epoch"]) for one in said} == {
