@@ -136,7 +136,10 @@ def answers_for_records(sources: Sequence[Source], cluster: str) -> dict[str, li
     for mode in ("zookeeper", "kraft"):
         mine = [one for one in sources if one.kind.startswith(mode)]
         try:
-            for history in histories_of(mine):
+            histories = histories_of(mine)
+            if not histories and (unread := [f"{one.path}: {one.trouble}" for one in mine if one.trouble is not None]):
+                raise RecordError("; ".join(unread[:TROUBLES_SAID]))
+            for history in histories:
                 replay = history.replay()
                 watch = moves.watching(history)
                 answers = answers_of(replay, f"{cluster}{history.chroot}", history.committed, watch)
@@ -218,6 +221,8 @@ def _sources_of(history: History, cluster: str, unknown: dict[str, int]) -> list
     ]
 
 
+#: of files of which none can be read
+TROUBLES_SAID: Final = 20
 #: of a partition's past, as many changes are told
 PAST_KEPT: Final = 12
 

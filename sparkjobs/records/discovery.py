@@ -27,6 +27,9 @@ _NAMES: Final = re.compile(
 )
 _ZXID: Final = re.compile(r"(?:log|snapshot)\.([0-9a-f]+)", re.ASCII)
 _PROPERTIES_BYTES: Final = 64 * 1024
+#: records shrink to a tenth; what was allocated ahead is not read
+_UNPACKED_TIMES, _UNPACKED_BYTES = 200, 64 * 1024 * 1024
+_KINDS: Final[dict[bytes, Kind]] = {b"ZKLG": "zookeeper log", b"ZKSN": "zookeeper snapshot"}
 _METADATA_FOLDER: Final = "__cluster_metadata"
 #: the errors of reading a damaged or vanished file
 TROUBLES: Final = (OSError, EOFError, zlib.error, RecordError)
@@ -50,7 +53,36 @@ class Source(msgspec.Struct, frozen=True):
         """Returns its content, whether it is compressed or not."""
         with Path(self.path).open("rb") as raw:
             is_gzip = raw.read(2) == b"\x1f\x8b"
-        return cast(BinaryIO, gzip.open(self.path)) if is_gzip else Path(self.path).open("rb")
+        return cast(BinaryIO, Unpacked(self.path)) if is_gzip else Path(self.path).open("rb")
+
+
+class Unpacked(gzip.GzipFile):
+    """A compressed file. Records that fill it to so many times its size are a bomb: RecordError."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "rb")
+        self._limit_bytes = max(_UNPACKED_BYTES, _UNPACKED_TIMES * Path(path).stat().st_size)
+
+    def read(self, size: int | None = -1) -> bytes:
+        """As much as asked for. What stands before a cut is given, and the next read raises."""
+        if size is None or size < 0:
+            return super().read(size)
+        pieces: list[bytes] = []
+        left = size
+        while left > 0:
+            try:
+                piece = super().read1(left)
+            except (EOFError, zlib.error, gzip.BadGzipFile):
+                if not pieces:
+                    raise
+                break
+            if not piece:
+                break
+            pieces.append(piece)
+            left -= len(piece)
+        if self.tell() > self._limit_bytes:
+            raise RecordError(f"it unpacks to more than {_UNPACKED_TIMES} times its size: no record does")
+        return b"".join(pieces)
 
 
 def find_records(named: Iterable[str]) -> list[Source]:
@@ -70,19 +102,20 @@ def find_records(named: Iterable[str]) -> list[Source]:
 
 def source_of(path: Path) -> Source | None:
     """Returns the kind of the file, or None if it is no record."""
-    blank = Source(str(path), "kraft log", 0)
+    blank, head = Source(str(path), "kraft log", 0), b""
     try:
         with blank.open() as content:
             head = content.read(8)
-        if head.startswith((b"ZKLG", b"ZKSN")):
+        if head[:4] in _KINDS:
             return _zookeepers(blank, head)
         if len(head) < 8 or not _is_number_name(path.name):
             return None
         return _krafts(blank, path)
     except TROUBLES as error:
-        if _METADATA_FOLDER not in str(path):
+        kind = _KINDS.get(head[:4], blank.kind)
+        if kind == blank.kind and _METADATA_FOLDER not in str(path):
             return None
-        return msgspec.structs.replace(blank, trouble=f"{type(error).__name__}: {error}")
+        return msgspec.structs.replace(blank, kind=kind, trouble=f"{type(error).__name__}: {error}")
 
 
 def _is_number_name(name: str) -> bool:

@@ -315,7 +315,7 @@ _NO_OP_BYTES: Final = b"\x01\x14\x00\x00"
 #: a batch's only record, which says nothing: an idle controller writes one twice a second
 _IDLE: Final = b"\x14\x00\x00\x00\x01\x08" + _NO_OP_BYTES + b"\x00"
 #: of a batch, at most: Kafka's own limit is 8 MiB
-MAX_BATCH_BYTES: Final = 64 * 1024 * 1024
+MAX_BATCH_BYTES: Final = 16 * 1024 * 1024
 _HEAD = struct.Struct(">qi")  # base offset, length of the rest
 _WHOLE = struct.Struct(">qiibIhiqqqhii")  # with the rest of the batch's head
 _REST_BYTES: Final = _WHOLE.size - _HEAD.size

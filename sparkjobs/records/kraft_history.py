@@ -18,6 +18,8 @@ from sparkjobs.records.discovery import TROUBLES, Source, name_of_node, properti
 from sparkjobs.records.kraft_files import Batch, Frame, batch_of, frames_in
 
 _START: Final = 0
+MOST_NODES: Final = 2_000
+_TROUBLES_SAID: Final = 3
 
 
 class Span(msgspec.Struct):
@@ -118,6 +120,8 @@ def kraft_history(sources: Sequence[Source]) -> KraftHistory | None:
         raise RecordError(
             f"metadata logs of {len(ids)} clusters ({', '.join(sorted(ids))}): name one cluster's folders"
         )
+    if len(folders) > MOST_NODES:
+        raise RecordError(f"metadata logs in {len(folders)} folders: name those of one cluster, {MOST_NODES} at most")
     nodes = [_node_of(folder, found) for folder, found in sorted(folders.items())]
     base = max(nodes, key=lambda node: (node.rank, max((one.first for one in node.snapshots), default=-1)))
     pieces, gaps = _pieces_of(base, nodes)
@@ -169,7 +173,8 @@ def _pieces_of(base: NodeLog, nodes: Sequence[NodeLog]) -> tuple[list[Piece], li
     end = base.rank[1]
     if end <= 0:
         if not snapshots:
-            raise RecordError("the metadata logs hold nothing that can be read")
+            said = [words for node in nodes for words in node.troubles][:_TROUBLES_SAID]
+            raise RecordError("; ".join(["the metadata logs hold nothing that can be read", *said]))
         newest = max(snapshots, key=lambda one: (one.first, one.epoch or 0))
         return [Piece(newest, newest.first, newest.first)], []
     gaps: list[str] = []
@@ -241,12 +246,15 @@ def _segments_of(node: NodeLog, first: int, end: int) -> Iterator[Piece]:
 
 def _void_in(node: NodeLog, base: NodeLog) -> int:
     """Returns how many records a node has that the surviving log has not, or of another epoch."""
-    count = 0
+    count, at = 0, 0
     for one in node.spans:
-        for other in base.spans:
-            low, high = max(one.first, other.first), min(one.end, other.end)
-            if low < high and one.epoch != other.epoch:
-                count += high - low
+        while at < len(base.spans) and base.spans[at].end <= one.first:
+            at += 1
+        there = at
+        while there < len(base.spans) and (other := base.spans[there]).first < one.end:
+            if one.epoch != other.epoch:
+                count += min(one.end, other.end) - max(one.first, other.first)
+            there += 1
         count += max(0, one.end - max(one.first, base.rank[1]))
     return count
 

@@ -34,6 +34,9 @@ from sparkjobs.records import RecordError
 _MAX_BYTES: Final = 64 * 1024 * 1024
 
 
+_MAX_ENTRIES: Final = 10_000
+
+
 class Fields:
     """Takes one field after the other; `take` gives so many bytes, or raises EOFError."""
 
@@ -60,7 +63,9 @@ class Fields:
 
     def acl(self) -> list[tuple[int, str, str]]:
         """Permissions, scheme, id."""
-        return [(self.integer(), self.string(), self.string()) for _ in range(self.integer())]
+        if (count := self.integer()) > _MAX_ENTRIES:
+            raise EOFError(f"an access list of {count} entries")
+        return [(self.integer(), self.string(), self.string()) for _ in range(count)]
 
 
 def fields_of(record: bytes, at: int = 0) -> Fields:

@@ -9,16 +9,20 @@ bridged by a snapshot, and said.
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from sparkjobs.records import RecordError
 from sparkjobs.records.discovery import TROUBLES, Source
 from sparkjobs.records.zookeeper_files import Operation, Snapshot, operations_in, snapshot_in
+
+#: an ensemble has some
+MOST_SERVERS: Final = 100
 
 
 class ZxidRange(NamedTuple):
@@ -151,6 +155,9 @@ def zookeeper_history(sources: Sequence[Source]) -> ZooKeeperHistory | None:
             folders[one.folder].append(one)
     if not folders:
         return None
+    if len(folders) > MOST_SERVERS:
+        count = f"ZooKeeper's files in {len(folders)} folders"
+        raise RecordError(f"{count}: name those of one ensemble, {MOST_SERVERS} at most")
     servers = [_server_of(folder, found) for folder, found in sorted(folders.items())]
     base, pieces = _followed(servers)
     stretches = [one for one in pieces if one is not None]
@@ -201,9 +208,17 @@ def _followed(servers: Sequence[ServerLog]) -> tuple[int, list[Stretch]]:
 
 
 def _holders(servers: Sequence[ServerLog], zxid: int) -> set[int]:
-    return {
-        number for number, server in enumerate(servers) if any(run.first <= zxid <= run.last for run in server.runs)
-    }
+    """By number. Runs are in the order of their zxids."""
+    found = set()
+    for number, server in enumerate(servers):
+        at = bisect_right(server.runs, zxid, key=_first_of)
+        if at and zxid <= server.runs[at - 1].last:
+            found.add(number)
+    return found
+
+
+def _first_of(run: ZxidRange) -> int:
+    return run.first
 
 
 def _bridges_for(stretches: Sequence[Stretch], snapshots: Sequence[Source]) -> tuple[list[Source], list[str]]:
