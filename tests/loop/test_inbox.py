@@ -12,6 +12,7 @@ from controller.core.events import (
     CreateTopicAsked,
     ElectAsked,
     Event,
+    ForgetBrokerAsked,
     GrowTopicAsked,
     LeaderAndIsrAnswered,
     ProducerIdsAsked,
@@ -190,6 +191,7 @@ def test_every_request_has_its_reply(kind: type[Event]) -> None:
         ProducerIdsAsked: ProducerIdsAsked(1, 11),
         ElectAsked: ElectAsked(is_unclean=False, partitions=[("orders", 0)]),
         ReassignAsked: ReassignAsked({("orders", 0): (2, 1)}),
+        ForgetBrokerAsked: ForgetBrokerAsked(3),
     }
     cluster = a_cluster(orders=[[1, 2]], live=(1, 2))
     settled = settle(cluster, asked[kind], zookeeper_of(cluster))

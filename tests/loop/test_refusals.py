@@ -205,8 +205,8 @@ REQUESTS: list[tuple[Event, str]] = [
     (DeleteTopicAsked("orders"), "/admin/delete_topics/orders"),
     (DrainAsked(1), "/klamm/draining"),
     (DrainAsked(1, is_shutdown=True), "/klamm/draining/1"),
-    (ConfigAsked("topics", "orders", {"a": "1"}), "/config/topics/orders"),
-    (ConfigAsked("topics", "orders", {"a": "1"}), "/config/changes/config_change_"),
+    (ConfigAsked("topics", "orders", {"retention.ms": "1"}), "/config/topics/orders"),
+    (ConfigAsked("topics", "orders", {"retention.ms": "1"}), "/config/changes/config_change_"),
     (ForgetBrokerAsked(3), "/klamm/brokers/3"),
     (ProducerIdsAsked(1, -1), "/latest_producer_id_block"),
 ]

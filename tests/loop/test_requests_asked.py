@@ -154,14 +154,14 @@ async def test_a_configuration_is_written_and_announced_as_kafkas_tools_do() -> 
     async with leading(site) as node:
         await site.topic("orders", [1, 2])
         for entity in (("topics", "orders"), ("brokers", "1"), ("brokers", "<default>")):
-            assert (await node.ask(ConfigAsked(*entity, {"a": "1"}))).code is Code.NONE
+            assert (await node.ask(ConfigAsked(*entity, {"retention.ms": "1"}))).code is Code.NONE
             assert generic(site.server.read("/".join(("/config", *entity))) or b"") == {
                 "version": 1,
-                "config": {"a": "1"},
+                "config": {"retention.ms": "1"},
             }
         announced = [site.server.read(f"/config/changes/{name}") or b"" for name in site.names("/config/changes")]
         assert [generic(one)["entity_path"] for one in announced] == ["topics/orders", "brokers/1", "brokers/<default>"]
-        assert (await node.ask(ConfigAsked("brokers", "1", {"a": "1"}))).detail == "stands already"
+        assert (await node.ask(ConfigAsked("brokers", "1", {"retention.ms": "1"}))).detail == "stands already"
 
 
 @pytest.mark.parametrize("entity", [("topics", "orders"), ("brokers", "1"), ("brokers", "<default>")])
@@ -172,15 +172,15 @@ async def test_a_configuration_that_a_tool_changed_without_announcing_it_is_read
     site, path = await a_site(), "/".join(("/config", *entity))
     async with leading(site) as node:
         await site.topic("orders", [1, 2])
-        assert (await node.ask(ConfigAsked(*entity, {"a": "1"}))).code is Code.NONE
+        assert (await node.ask(ConfigAsked(*entity, {"retention.ms": "1"}))).code is Code.NONE
         await settled()  # our own notification is read
-        await site.write(path, {"version": 1, "config": {"a": "1", "b": "2"}})
-        assert (await node.ask(ConfigAsked(*entity, {"a": "3"}))).code is Code.NONE
-        assert generic(site.server.read(path) or b"")["config"] == {"a": "3", "b": "2"}
+        await site.write(path, {"version": 1, "config": {"retention.ms": "1", "segment.ms": "2"}})
+        assert (await node.ask(ConfigAsked(*entity, {"retention.ms": "3"}))).code is Code.NONE
+        assert generic(site.server.read(path) or b"")["config"] == {"retention.ms": "3", "segment.ms": "2"}
         await settled()
         await site.tool.delete(path, -1)
-        assert (await node.ask(ConfigAsked(*entity, {"a": "3"}))).detail != "stands already"
-        assert generic(site.server.read(path) or b"")["config"] == {"a": "3"}
+        assert (await node.ask(ConfigAsked(*entity, {"retention.ms": "3"}))).detail != "stands already"
+        assert generic(site.server.read(path) or b"")["config"] == {"retention.ms": "3"}
 
 
 # ---------------------------------------------------------------------- refused

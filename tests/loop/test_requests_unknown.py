@@ -53,7 +53,7 @@ REQUESTS: list[Event] = [
     DrainAsked(1, is_shutdown=True),
     ElectAsked(False),
     ReassignAsked({("orders", 0): (1, 3)}),
-    ConfigAsked("topics", "orders", {"a": "1"}),
+    ConfigAsked("topics", "orders", {"retention.ms": "1"}),
 ]
 
 
@@ -92,10 +92,10 @@ async def test_a_request_whose_znode_others_keep_changing_is_unknown_in_the_end_
     async with leading(site) as node:
         await site.topic("orders", [1, 2])
         interfere_with(site, node, "/config/topics/orders")
-        reply = await node.ask(ConfigAsked("topics", "orders", {"a": "1"}))
+        reply = await node.ask(ConfigAsked("topics", "orders", {"retention.ms": "1"}))
         assert (reply.code, reply.is_unknown) == (Code.NONE, True)
         site.server.on_request = None
-        assert (await node.ask(ConfigAsked("topics", "orders", {"a": "1"}))).code is Code.NONE
+        assert (await node.ask(ConfigAsked("topics", "orders", {"retention.ms": "1"}))).code is Code.NONE
 
 
 async def test_an_isr_that_met_another_writer_is_refused_with_the_standing_state() -> None:
