@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -136,8 +136,10 @@ class Layout(msgspec.Struct, frozen=True, dict=True):
         return self.expression.endswith("(.*)")
 
 
+@lru_cache(maxsize=256)
 def layout_for(pattern: str) -> Layout:
-    """Raises ValueError for a pattern without a date or a message."""
+    """Raises ValueError for a pattern without a date or a message. Kept: each file's first lines are held against all
+    of them, and there may be 100,000 files."""
     expression, places, start = "", dict[str, int](), 0
     pattern = pattern.strip().removesuffix("%n")
     for conversion in _CONVERSION.finditer(pattern):
@@ -162,6 +164,7 @@ def _literal(text: str) -> str:
     return re.sub(r"(?:\\? )+", " +", re.escape(text)) if text else ""
 
 
+@lru_cache
 def unwrapper(wrapper: str | None) -> Callable[[str], str | None]:
     """Returns a function that gives a line as it was written; None for a line that was not wrapped so."""
     if wrapper is None:

@@ -6,13 +6,13 @@ fits the most lines, then the earlier. Nothing fits: the file has no layout, and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
 import msgspec
 
-from sparkjobs.parse.layouts import DATE, LAYOUTS, WRAPPERS
+from sparkjobs.parse.layouts import DATE, LAYOUTS, WRAPPERS, unwrapper
 from sparkjobs.parse.lines import LineReader
 from sparkjobs.parse.ours import row_of_ours
 from sparkjobs.parse.shapes import UNLISTED
@@ -39,13 +39,14 @@ class Sniffed(msgspec.Struct, frozen=True):
 def sniff(lines: Sequence[str], layout: str | None = None) -> Sniffed:
     """`layout` when the user named one."""
     sample = list(islice((line for line in lines[: 10 * SAMPLED] if _may_be_event(line)), SAMPLED))
-    for wrapper in _WRAPPED:
-        reader = LineReader(_nobody("klamm", wrapper))
-        ours = [row for line in sample if (row := row_of_ours(reader.unwrap(line) or "", None)) is not None]
+    wrappers = list(_wrappers_of(sample))
+    for wrapper in wrappers:
+        unwrap = unwrapper(wrapper)
+        ours = [row for line in sample if (row := row_of_ours(unwrap(line) or "", None)) is not None]
         if ours and 2 * len(ours) >= len(sample):
             return Sniffed("klamm", wrapper, frozenset[int](), str(ours[0]["at_ms"]))
     best, best_score = Sniffed(), (0, 0)
-    for wrapper in _WRAPPED:
+    for wrapper in wrappers:
         for pattern in LAYOUTS if layout is None else (layout,):
             found, score = _try(sample, pattern, wrapper)
             if score <= best_score:
@@ -56,6 +57,15 @@ def sniff(lines: Sequence[str], layout: str | None = None) -> Sniffed:
         if best_score[0]:
             return best
     return best
+
+
+def _wrappers_of(sample: Sequence[str]) -> Iterator[str | None]:
+    """Those that these lines may have. One that finds nothing to take off leaves the lines to be read without it."""
+    plain = list(map(unwrapper(None), sample))
+    for wrapper in _WRAPPED:
+        text = list(map(unwrapper(wrapper), sample))
+        if wrapper is None or (text != plain and any(text)):
+            yield wrapper
 
 
 def _may_be_event(line: str) -> bool:

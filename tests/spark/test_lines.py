@@ -21,6 +21,7 @@ from sparkjobs.tables.silver import (
     columns_of,
 )
 from tests.spark.lines import MESSAGES, TS, TS_MS, a_file, damaged
+from tests.steps import counted
 
 OFFLINE = "[Controller id=1 epoch=3] Changed partition a-1-7 state from OnlinePartition to OfflinePartition"
 
@@ -80,6 +81,16 @@ def test_a_wrapper_around_a_line_is_taken_off(layout: str, wrapper: str, around:
     event = read(line, a_file(layout, wrapper=wrapper))
     assert isinstance(event, SilverEvent)
     assert (event.to_state, event.line) == ("OfflinePartition", line)
+
+
+def test_the_layout_of_one_more_file_costs_few_steps() -> None:
+    """There may be 100,000 files of one line each, of which nobody knows what it means: all layouts are tried, but no
+    wrapper that the line does not have, and no expression is made twice."""
+    line = f"[{TS}] INFO Did what nobody knows (kafka.coordinator.group.GroupCoordinator)"
+    found = sniff([line])
+    with counted(("sparkjobs",)) as steps:
+        assert sniff([line]) == found
+    assert steps.count < 100 * len(LAYOUTS)
 
 
 @pytest.mark.parametrize(
