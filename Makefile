@@ -56,7 +56,7 @@ test-long: java ## what takes more than ten seconds, and properties at length; b
 	@KLAMM_HYPOTHESIS=full $(BOTH) -m "(long or hypothesis) and not (docker or maven)" --ignore tests/spark
 
 test-spark: java ## Spark at length
-	@KLAMM_HYPOTHESIS=full $(PYTEST) -m "long or hypothesis" tests/spark
+	@KLAMM_HYPOTHESIS=full $(PYTEST) -m "(long or hypothesis) and not maven" tests/spark
 
 test-containers: $(INSTALLED)
 	@case "$$KLAMM_REQUIRE" in *docker*) $(MAKE) docker-test ;; *) $(PYTEST) -m docker tests/docker ;; esac

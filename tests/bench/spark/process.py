@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -62,6 +63,7 @@ def run(command: Sequence[str]) -> Spent:
         ended.set()
         looking.join()
     if process.returncode:
+        sys.stderr.write(complaint.decode("utf-8", "replace"))
         raise subprocess.CalledProcessError(process.returncode, command, said, complaint)
     return Spent(took_s, max(children_cpu_s() - cpu_s, seen_s), peak_kb / 1_024, driver_kb / 1_024)
 
