@@ -71,7 +71,7 @@ from controller.zookeeper.port import ZooKeeperError
 from sparkjobs.history.as_of import cluster_in
 from sparkjobs.parse.lines import LineReader
 from sparkjobs.parse.sniff import sniff
-from sparkjobs.records import RecordError
+from sparkjobs.records import RecordError, zookeeper_live
 from sparkjobs.records.kraft_files import batches_in, control_in, message_in
 from sparkjobs.records.zookeeper_files import SnapshotError, TransactionLogError, operations_in, snapshot_in
 from tests.fakes.disk import SimulatedDisk
@@ -265,6 +265,8 @@ PARSERS: Final[Sequence[Parser]] = (
         ("transaction log", lambda data: list(operations_in(io.BytesIO(data))))]),
     *rows("ZooKeeper's files", (SnapshotError,), samples.ZOOKEEPER_SNAPSHOTS, [
         ("snapshot", lambda data: snapshot_in(io.BytesIO(data)))]),
+    *rows("a live ZooKeeper", (), (b'{"version":2,"partitions":{"0":[1,2]}}',), [
+        ("partitions of a topic", zookeeper_live._partitions_in)]),
     *rows("files of Kafka's tools", (RecordError,), samples.DESCRIBED, [
         ("described topics", lambda data: cluster_in(data.decode("utf-8", "replace")))]),
     *rows("KRaft's files", (RecordError,), samples.METADATA_LOGS, [

@@ -58,6 +58,7 @@ DECODED_IN: Final = {
     "controller.zookeeper.session": "ZooKeeper's replies",
     "controller.zookeeper.client": "only a reply that the codec has read",
     "sparkjobs.records.zookeeper_files": "ZooKeeper's files",
+    "sparkjobs.records.zookeeper_live": "a live ZooKeeper",
     "sparkjobs.records.kraft_files": "KRaft's files",
     "sparkjobs.records.kraft_files._table": "only our own table",
 }
