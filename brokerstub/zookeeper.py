@@ -7,6 +7,7 @@ process left behind go at once, not after a session time-out.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Container
 from contextlib import suppress
 from typing import TypedDict
@@ -17,6 +18,7 @@ from brokerstub.identity import DataDirectory
 from controller.base.config import BrokerConfig, ConfigError
 from controller.core.project.znodes import broker_path
 from controller.loop.watched_nodes import LOOK_EVERY_S
+from controller.security.tls import zookeeper_context_for
 from controller.zookeeper.client import ZooKeeperClient, connect, parse_connect
 from controller.zookeeper.layout import ensure_chroot
 from controller.zookeeper.port import (
@@ -38,6 +40,7 @@ class _Identity(TypedDict):
 
     auth: str | None
     owns: bool
+    tls: ssl.SSLContext | None
 
 
 class RegistrationLostError(Exception):
@@ -51,7 +54,11 @@ class Sessions:
         self._config = config
         if config.zookeeper_set_acl and auth is None:
             raise ConfigError("property zookeeper.set.acl: ZooKeeper must know who we are: set KLAMM_ZOOKEEPER_AUTH")
-        self._identity: _Identity = {"auth": auth, "owns": config.zookeeper_set_acl}
+        self._identity: _Identity = {
+            "auth": auth,
+            "owns": config.zookeeper_set_acl,
+            "tls": zookeeper_context_for(config),
+        }
         self._directory = directory
         self._own_ids: set[int] = set()
         self._zk: ZooKeeperClient | None = None

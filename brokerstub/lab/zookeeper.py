@@ -28,7 +28,8 @@ PROBE_TIMEOUT_MS = 1_000
 _SERVER_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 # The jars that the server and its log tools load, of some 250.
 _JARS = ["zookeeper", "slf4j-api", "log4j-slf4j2-impl", "log4j-api", "log4j-core", "metrics-core", "snappy-java"]
-_JARS += ["commons-cli", "netty-buffer", "netty-common", "netty-handler", "netty-transport"]
+_JARS += ["commons-cli", "netty-buffer", "netty-codec-base", "netty-common", "netty-handler", "netty-resolver"]
+_JARS += ["netty-transport"]
 # Compiling little and collecting in one thread: up in 0.4 s, and it leaves the other core to the brokers.
 _JVM_OPTIONS = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError"]
 _JVM_OPTIONS += ["-Djava.net.preferIPv4Stack=true", "-Dzookeeper.jmx.log4j.disable=true", "-Dlog4j2.disableJmx=true"]
@@ -70,6 +71,8 @@ class ZooKeeperServer:
     fsync: bool = True
     #: a write beyond a quota is refused, and not only logged
     enforces_quotas: bool = False
+    #: further lines of its configuration
+    settings: Mapping[str, str] = field(default_factory=dict)
     _child: Child | None = field(default=None, init=False, repr=False)
     _launching: asyncio.Lock = field(default_factory=asyncio.Lock, init=False, repr=False)
 
@@ -194,6 +197,7 @@ class ZooKeeperServer:
         if self.peers:
             settings |= {"initLimit": 20, "syncLimit": 6, "quorumListenOnAllIPs": "false"}
             settings |= {f"server.{id_}": f"{HOST}:{quorum}:{vote}" for id_, (quorum, vote) in self.peers.items()}
+        settings |= self.settings
         self.data_dir.mkdir(parents=True, exist_ok=True)
         (self.data_dir / "zoo.cfg").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         (self.data_dir / "log4j2.properties").write_text(_LOG4J2)

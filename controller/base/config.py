@@ -136,6 +136,14 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename=lambda name
     zookeeper_connection_timeout_ms: int | None = None
     #: this process owns the znodes that it creates (by KLAMM_ZOOKEEPER_AUTH), and others may only read them
     zookeeper_set_acl: bool = False
+    #: TLS to ZooKeeper. Kafka's brokers need this socket for it, and ours is none of Java's
+    zookeeper_ssl_client_enable: bool = False
+    zookeeper_clientCnxnSocket: str | None = None  # noqa: N815 - Kafka's name
+    zookeeper_ssl_keystore_type: str | None = None
+    zookeeper_ssl_keystore_location: str | None = None
+    zookeeper_ssl_truststore_type: str | None = None
+    zookeeper_ssl_truststore_location: str | None = None
+    zookeeper_ssl_endpoint_identification_algorithm: str = "https"
     #: PEM: our key and certificates, and the authorities whose certificates are good
     ssl_keystore_type: str | None = None
     ssl_keystore_location: str | None = None

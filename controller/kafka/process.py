@@ -157,6 +157,7 @@ class Dedicated:
             connect_timeout_ms=broker.first_session_timeout_ms,
             auth=self._config.secrets.zookeeper_auth,
             owns=broker.zookeeper_set_acl,
+            tls=self._config.zookeeper_tls,
         )
 
     async def _connect_again(self) -> ZooKeeperClient:

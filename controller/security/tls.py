@@ -10,7 +10,7 @@ import ssl
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from controller.base.config import BrokerConfig, ConfigError
 
@@ -18,6 +18,8 @@ _CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "r
 #: for commands, which have no server.properties
 TRUST: Final = "KLAMM_TLS_CA"
 OWN: Final = "KLAMM_TLS_CERT"
+#: the socket of Java's that Kafka's brokers have to name for TLS to ZooKeeper
+NETTY: Final = "org.apache.zookeeper.ClientCnxnSocketNetty"
 
 
 def server_context_for(config: BrokerConfig) -> ssl.SSLContext:
@@ -28,7 +30,7 @@ def server_context_for(config: BrokerConfig) -> ssl.SSLContext:
         raise ConfigError(f"property ssl.client.auth: one of {', '.join(_CLIENT_AUTH)}, not {config.ssl_client_auth!r}")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    _check_types(config)
+    _check(_own_names(config))
     _show(context, config.ssl_keystore_location)
     context.verify_mode = _CLIENT_AUTH[config.ssl_client_auth]
     if context.verify_mode is not ssl.CERT_NONE:
@@ -40,10 +42,36 @@ def server_context_for(config: BrokerConfig) -> ssl.SSLContext:
 
 def client_context_for(config: BrokerConfig) -> ssl.SSLContext | None:
     """Returns the context for this process's own requests; None: the authorities that the system trusts."""
-    _check_types(config)
+    _check(_own_names(config))
     context = _client_context(config.ssl_truststore_location, config.ssl_keystore_location)
     if context is not None:
         context.check_hostname = config.ssl_endpoint_identification_algorithm != ""
+    return context
+
+
+def zookeeper_context_for(config: BrokerConfig) -> ssl.SSLContext | None:
+    """Returns the context of connections to ZooKeeper, by Kafka's names; None where they are not by TLS."""
+    given = [
+        config.zookeeper_ssl_keystore_location,
+        config.zookeeper_ssl_keystore_type,
+        config.zookeeper_ssl_truststore_location,
+        config.zookeeper_ssl_truststore_type,
+    ]
+    if not config.zookeeper_ssl_client_enable:
+        if any(one is not None for one in given):
+            raise ConfigError(
+                "property zookeeper.ssl.client.enable: true, as zookeeper.ssl.* is set otherwise for nothing"
+            )
+        return None
+    if config.zookeeper_clientCnxnSocket not in (None, NETTY):
+        raise ConfigError(f"property zookeeper.clientCnxnSocket: {NETTY} is the one that speaks TLS")
+    identification = config.zookeeper_ssl_endpoint_identification_algorithm
+    types = config.zookeeper_ssl_keystore_type, config.zookeeper_ssl_truststore_type
+    _check(_Names("zookeeper.", *types, identification))
+    found = _client_context(config.zookeeper_ssl_truststore_location, config.zookeeper_ssl_keystore_location)
+    context = ssl.create_default_context() if found is None else found
+    context.check_hostname = identification != ""
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
 
 
@@ -64,20 +92,37 @@ def _client_context(trusted: str | None, own: str | None) -> ssl.SSLContext | No
     return context
 
 
-def _check_types(config: BrokerConfig) -> None:
+class _Names(NamedTuple):
+    """The settings of a TLS connection that need not be what is spoken here; `prefix` of their properties."""
+
+    prefix: str
+    keystore_type: str | None
+    truststore_type: str | None
+    identification: str
+
+
+def _own_names(config: BrokerConfig) -> _Names:
+    return _Names(
+        "", config.ssl_keystore_type, config.ssl_truststore_type, config.ssl_endpoint_identification_algorithm
+    )
+
+
+def _check(names: _Names) -> None:
     for name, kind, to_pem in (
         (
             "ssl.keystore.type",
-            config.ssl_keystore_type,
+            names.keystore_type,
             "keytool -importkeystore -srckeystore FILE -destkeystore FILE.p12 -deststoretype PKCS12, then "
             "openssl pkcs12 -in FILE.p12 -nodes -out FILE.pem",
         ),
-        ("ssl.truststore.type", config.ssl_truststore_type, "keytool -list -rfc -keystore FILE > FILE.pem"),
+        ("ssl.truststore.type", names.truststore_type, "keytool -list -rfc -keystore FILE > FILE.pem"),
     ):
         if kind not in (None, "PEM"):
-            raise ConfigError(f"property {name}: only PEM is read here, not {kind}; {to_pem} makes one")
-    if config.ssl_endpoint_identification_algorithm not in ("", "https"):
-        raise ConfigError("property ssl.endpoint.identification.algorithm: https, or empty for no check of names")
+            raise ConfigError(f"property {names.prefix}{name}: only PEM is read here, not {kind}; {to_pem} makes one")
+    if names.identification.lower() not in ("", "https"):
+        raise ConfigError(
+            f"property {names.prefix}ssl.endpoint.identification.algorithm: https, or empty for no check of names"
+        )
 
 
 def _trust(context: ssl.SSLContext, path: str) -> None:

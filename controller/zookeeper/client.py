@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+import ssl
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -197,6 +198,7 @@ async def connect(
     owns: bool = False,
     resume: tuple[int, bytes] | None = None,
     max_in_flight_requests: int = 1000,
+    tls: ssl.SSLContext | None = None,
     rng: random.Random | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> ZooKeeperClient:
@@ -212,6 +214,7 @@ async def connect(
         auth=auth,
         resume=resume,
         max_in_flight_requests=max_in_flight_requests,
+        tls=tls,
         rng=rng,
         clock=clock,
     )

@@ -7,18 +7,21 @@ request twice, never queues one beyond its end, and never leaves a request witho
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 from collections import deque
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from controller.zookeeper.port import Guard, NotSentError, OutcomeUnknownError
+from controller.zookeeper.tls_stream import TlsStream
 
 LENGTH: Final = struct.Struct("!i")
 _REPLY = struct.Struct("!iqi")  # xid, zxid, code
 _REQUEST = struct.Struct("!ii")  # length, xid
 #: where the body of a reply starts in its frame
 BODY_OFFSET: Final = _REPLY.size
+READ_BUFFER_BYTES: Final = 1024 * 1024
 MAX_REPLY_BYTES: Final = 256 * 1024 * 1024
 
 NOTIFICATION_XID: Final = -1
@@ -27,6 +30,37 @@ AUTH_XID: Final = -4
 _LAST_XID: Final = 0x7FFFFFFF
 #: connection loss, session expired, session moved: said about a request, true of the connection
 _CONNECTION_CODES = frozenset((-4, -112, -118))
+
+
+async def open_streams(host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[Reading, Writing]:
+    """A connection without a handshake of ZooKeeper's."""
+    reader, writer = await asyncio.open_connection(host, port, limit=READ_BUFFER_BYTES)
+    if tls is None:
+        return reader, writer
+    try:
+        stream = TlsStream(reader, writer, tls, host)
+        await stream.shake_hands()
+    except BaseException:
+        writer.transport.abort()
+        raise
+    return stream, stream
+
+
+class Reading(Protocol):
+    """What is used of asyncio's StreamReader."""
+
+    async def readexactly(self, n: int, /) -> bytes: ...
+
+
+class Writing(Protocol):
+    """What is used of asyncio's StreamWriter."""
+
+    @property
+    def transport(self) -> asyncio.WriteTransport: ...
+    def write(self, data: bytes, /) -> None: ...
+    def is_closing(self) -> bool: ...
+    async def drain(self) -> None:
+        """Returns when the kernel has taken all bytes, if the transport's limit is 0."""
 
 
 class Reply(NamedTuple):
@@ -57,8 +91,8 @@ class Connection:
 
     def __init__(
         self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
+        reader: Reading,
+        writer: Writing,
         *,
         clock: Callable[[], float],
         max_in_flight_requests: int,
@@ -186,7 +220,7 @@ class Connection:
         self._special.clear()
 
 
-async def read_frame(reader: asyncio.StreamReader) -> bytes:
+async def read_frame(reader: Reading) -> bytes:
     """One length-prefixed message."""
     (size,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
     if not 0 <= size <= MAX_REPLY_BYTES:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import ssl
 import struct
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ from controller.zookeeper.connection import (
     Connection,
     ProtocolError,
     Reply,
+    open_streams,
     read_frame,
 )
 from controller.zookeeper.port import (
@@ -41,7 +43,6 @@ from controller.zookeeper.watches import WatchLists
 
 #: `jute.maxbuffer`: the server closes the connection upon a longer message
 MAX_REQUEST_BYTES = 0xFFFFF
-READ_BUFFER_BYTES = 1024 * 1024
 MAX_BACKOFF_S = 0.25
 FIRST_BACKOFF_S = 0.02
 STABLE_AFTER_S = 1.0  # a connection that ended sooner counts as an attempt that failed
@@ -63,9 +64,11 @@ class Session:
         auth: str | None = None,
         resume: tuple[int, bytes] | None = None,
         max_in_flight_requests: int = 1000,
+        tls: ssl.SSLContext | None = None,
         rng: random.Random | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._tls = tls
         self._rng = random.Random() if rng is None else rng
         self._servers = self._rng.sample(servers, len(servers))
         self._clock = clock
@@ -197,7 +200,7 @@ class Session:
                 log.debug("connection.failed", server=f"{host}:{port}", reason=why)
 
     async def _shake_hands(self, host: str, port: int) -> Connection:
-        reader, writer = await asyncio.open_connection(host, port, limit=READ_BUFFER_BYTES)
+        reader, writer = await open_streams(host, port, self._tls)
         try:
             message = protocol.ConnectRequest(protocol_version=0, last_seen_zxid=self._zxid, read_only=False)
             message.timeout, message.session_id, message.password = self.timeout_ms, self.session_id, self.password

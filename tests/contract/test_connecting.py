@@ -8,7 +8,7 @@ import time
 import pytest
 
 from controller.zookeeper import client as zk
-from controller.zookeeper.connection import Connection
+from controller.zookeeper.connection import Connection, Writing
 from controller.zookeeper.port import (
     NotSentError,
     OutcomeUnknownError,
@@ -24,7 +24,7 @@ from tests.contract.labs import eventually, stays
 class EmptyBufferGuard:
     """Asked when no byte of an earlier request waits in this process any more: an allowed request leaves now."""
 
-    def __init__(self, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, writer: Writing) -> None:
         self._writer = writer
         self.checks = 0
 

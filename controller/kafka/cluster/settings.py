@@ -27,7 +27,7 @@ from controller.kafka.protocol.access import PLAIN, PLAINTEXT, PROTOCOLS, SASL, 
 from controller.kafka.protocol.levels import Level, level_for
 from controller.security.exposure import check_exposure, is_loopback
 from controller.security.secrets import Secrets, owned_text
-from controller.security.tls import client_context_for, server_context_for
+from controller.security.tls import client_context_for, server_context_for, zookeeper_context_for
 
 #: `--listen`: Kafka's own names of protocols; `kafka` is PLAINTEXT
 SCHEMES: Final = {"kafka": PLAINTEXT, **{name.lower(): number for name, number in PROTOCOLS.items()}}
@@ -73,6 +73,11 @@ class DedicatedConfig(msgspec.Struct, frozen=True, kw_only=True):
     directory: Path
     broker: BrokerConfig
     secrets: Secrets
+
+    @property
+    def zookeeper_tls(self) -> ssl.SSLContext | None:
+        """Of the connections to ZooKeeper, if they are by TLS."""
+        return zookeeper_context_for(self.broker)
 
     @property
     def server_tls(self) -> ssl.SSLContext | None:
@@ -128,6 +133,7 @@ def config_for(
         secrets=secrets,
     )
     _check_exposure(config)
+    zookeeper_context_for(broker)  # what makes no sense is told before anything starts
     return config
 
 
