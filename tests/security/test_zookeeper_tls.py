@@ -24,7 +24,7 @@ from controller.zookeeper.port import SessionState
 from tests.contract.labs import eventually, stays
 from tests.contract.test_connecting import EmptyBufferGuard
 from tests.security.authority import Authority
-from tests.waiting import until
+from tests.waiting import DEADLINE_S, until
 
 ENABLED = {"zookeeper.ssl.client.enable": "true"}
 
@@ -61,7 +61,7 @@ async def a_secure_server(directory: Path, authority: Authority, address: str = 
         "ssl.clientAuth": "need",
     }
     server = ZooKeeperServer(directory / "zookeeper", free_port(), fsync=False, settings=settings)
-    await server.start()
+    await server.start(int(DEADLINE_S * 1_000))  # with Netty it takes longer than the lab's own: all its classes
     try:
         yield port
     finally:
@@ -135,7 +135,7 @@ async def test_a_server_of_another_name_is_refused_unless_names_are_not_looked_a
 
 
 @pytest.mark.java
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 async def test_a_broker_that_knows_zookeeper_by_tls_becomes_the_controller(tmp_path: Path) -> None:
     ours = Authority(tmp_path, "ours")
     async with a_secure_server(tmp_path, ours) as port:
