@@ -24,6 +24,10 @@ settings.load_profile(os.environ.get("KLAMM_HYPOTHESIS", "check"))
 # in the background of a script SIGINT is ignored, and processes that the tests start would inherit that
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# a cluster that the user named for `klamm` is none of the tests'
+for name in ("KLAMM_VAR", "KLAMM_URL", "KLAMM_OUTPUT"):
+    os.environ.pop(name, None)
+
 # the log of the code under test is not the output of the command under test
 structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 

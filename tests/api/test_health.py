@@ -69,7 +69,7 @@ async def test_brokers_that_refuse_requests_are_named_with_some_partitions_and_a
     handle = a_handle()
     assert handle.cluster is not None
     handle.cluster.duties.refusals = {
-        2: {"": {-1: a_refusal(31, "UpdateMetadata")}, "orders": {number: a_refusal(103) for number in range(9)}},
+        2: {"": {-1: a_refusal(999, "UpdateMetadata")}, "orders": {number: a_refusal(103) for number in range(9)}},
         3: {"orders": {1: a_refusal(74, "StopReplica")}},
         1: {"orders": {1: a_refusal(11)}},
     }
@@ -80,7 +80,7 @@ async def test_brokers_that_refuse_requests_are_named_with_some_partitions_and_a
         "epoch; one above is written and told, and if this lasts, restart the broker"
     )
     assert reasons[1].startswith(
-        "broker 2 refuses what it is told of the metadata (UpdateMetadata: code 31), orders-0 (LeaderAndIsr: "
+        "broker 2 refuses what it is told of the metadata (UpdateMetadata: code 999), orders-0 (LeaderAndIsr: "
         "INCONSISTENT_TOPIC_ID), orders-1 (LeaderAndIsr: INCONSISTENT_TOPIC_ID) and 7 more: "
     )
     assert "FENCED_LEADER_EPOCH): the replica stays on its disk" in reasons[2]

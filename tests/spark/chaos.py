@@ -60,6 +60,8 @@ _CHOICES: Final[dict[str, tuple[Any, ...]]] = {
     "partitions": (("a 0-1", "b 0"), ("b 1,3",), None),
     "part": (1, 2, None),
     "offset": (0, 5, 9, None),
+    "records": (1, 4, None),
+    "records_lost": (0, 2, None),
     "trace": ("java.lang.IllegalStateException: no", None),
 }
 #: partition events are the subject of most rules

@@ -27,7 +27,10 @@ def test_the_order_of_events_changes_nothing(seed: int, count: int) -> None:
 
 @pytest.mark.parametrize(
     ("clusters", "empty"),
-    [(12, {"moves_out_of_turn", "zookeeper_outages"}), pytest.param(200, set[str](), marks=pytest.mark.slow)],
+    [
+        (12, {"cluster_silences", "moves_out_of_turn", "truncations", "zookeeper_outages"}),
+        pytest.param(240, set[str](), marks=pytest.mark.slow),
+    ],
 )
 def test_of_many_random_clusters_no_table_is_empty_that_could_have_a_row(clusters: int, empty: set[str]) -> None:
     draw = random.Random(clusters)
