@@ -20,7 +20,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "INVALID_PARTITIONS": {"name": "new", "partitions": 0, "replication_factor": 1},
     "INVALID_REPLICATION_FACTOR": {"name": "new", "partitions": 1, "replication_factor": 4},
     "INVALID_REPLICA_ASSIGNMENT": {"name": "new", "assignment": {"0": [1, 9]}},
-    "INVALID_REQUEST": {"name": "new", "partitions": 1},
+    "INVALID_REQUEST": {"name": "new", "partitions": 1, "assignment": {"0": [1]}},
 }
 
 pytestmark = pytest.mark.java
