@@ -163,7 +163,7 @@ async def test_while_a_broker_is_the_controller_a_standby_says_so_with_a_remedy(
         return bool((await standby.ask("GET", "/v1/controller"))[1]["kind"] == "kafka")
 
     await until(has_seen_it, "it has seen the seat's holder")
-    seat = {"broker_id": 1, "controller_epoch": 1, "since": None, "phase": "active", "kind": "kafka"}
+    seat = {"broker_id": 1, "controller_epoch": 1, "since": None, "age_ms": None, "phase": "active", "kind": "kafka"}
     assert (await standby.ask("GET", "/v1/controller"))[1] == seat
     # ZooKeeper's state is shown
     status, cluster = await standby.ask("GET", "/v1/cluster")
