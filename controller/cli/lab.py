@@ -234,7 +234,8 @@ def _ids_of(brokers: Sequence[int | str], var: Path) -> list[int]:
     from brokerstub.lab import remote  # noqa: PLC0415
 
     ids = [_controller_id(var) if isinstance(one, str) else one for one in brokers]
-    known = remote.found(var).brokers
+    names = [row.name for row in remote.processes(var).processes]
+    known = [name.removeprefix("broker-") for name in names if name.startswith("broker-")]
     if strangers := [one for one in ids if str(one) not in known]:
         raise CliError(f"there is no broker {strangers[0]} here, only {', '.join(known)}; nothing was done")
     return list(dict.fromkeys(ids))
