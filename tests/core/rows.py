@@ -52,6 +52,7 @@ _WAY_OUT: Final = (
 )
 #: carries nothing: it follows from a state that was written for another reason
 _IN_SYNC: Final = (ReplicaStatus.NEW, ReplicaStatus.ONLINE)
+_RETURNS: Final = (ReplicaStatus.OFFLINE, ReplicaStatus.ONLINE)
 
 
 class Thing(msgspec.Struct, frozen=True):
@@ -182,6 +183,13 @@ class _Carriers:
         if key in self._partitions:
             found: list[tuple[Row, int | None]] = [(without, None)] if without is TellingWithoutMove.FOUND else []
             return [(self._partitions[key], None), *found]
+        only_return = bool(replicas) and {row for row, _ in replicas} == {_RETURNS}
+        if (
+            only_return
+            and without is TellingWithoutMove.LED_ON
+            and not any(self.allows(row, thing, broker_id) for row, broker_id in replicas)
+        ):
+            return [(without, None)]  # a replica came back while the others were led on, for a reason of their own
         if replicas:
             return replicas
         if without is None and thing.receiver in self._again and thing.item is Item.LEADER_AND_ISR:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from controller.core import states
+from controller.core.causes import Cause
+from controller.core.changes.cluster import BrokerGone, Committed
 from controller.core.states import Cost, Item, PartitionStatus, ReplicaStatus
-from tests.builders import a_cluster, brokers_seen, settle
+from tests.builders import a_cluster, a_leadership, brokers_seen, settle
 from tests.core.rows import judging
 from tests.faults.mutants.rows import complaint, mutants
 
@@ -51,3 +53,13 @@ def test_there_are_mutants_of_each_row() -> None:
         for cost in table.values()
     )
     assert sum(kind == "left out" for kind, *_ in made) == listed
+
+
+def test_a_replica_that_returns_while_its_partition_is_led_on_carries_no_state() -> None:
+    """The ISR still has the broker that comes back: the write that took it out was refused."""
+    cluster = a_cluster(orders=[[1, 3]], states={"orders-0": a_leadership(1, [1, 3])})
+    cluster.apply([Committed(BrokerGone(3, 13, "registration gone", Cause.BROKER_GONE))])
+    with judging() as judge:
+        settled = settle(cluster, brokers_seen(1, 2, 3))
+    assert [one.isr for one in settled.states.values()] == [(1,)]
+    assert judge.outside == []
